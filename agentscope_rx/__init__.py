@@ -1,0 +1,29 @@
+"""Agents whose every reasoning step is an Rx pipeline, and whose every event leaves through one observable."""
+
+from agentscope_rx.__about__ import __version__ as __version__
+from agentscope_rx.blocks import ContextBlock as ContextBlock
+from agentscope_rx.builder import AgentBuilder as AgentBuilder
+from agentscope_rx.condense import condense as condense
+from agentscope_rx.event_stream import EventStream as EventStream
+from agentscope_rx.event_stream import Reply as Reply
+from agentscope_rx.messages import GenerateReason as GenerateReason
+from agentscope_rx.messages import Msg as Msg
+from agentscope_rx.messages import Role as Role
+from agentscope_rx.pipeline import Pipeline as Pipeline
+from agentscope_rx.pulling import Stream as Stream
+from agentscope_rx.pulling import block as block
+from agentscope_rx.pulling import iterate as iterate
+from agentscope_rx.pulling import last as last
+from agentscope_rx.react_agent import ReActAgent as ReActAgent
+from agentscope_rx.requests import ExecutionConfig as ExecutionConfig
+from agentscope_rx.requests import GenerateOptions as GenerateOptions
+from agentscope_rx.runtime import Runtime as Runtime
+from agentscope_rx.runtime_context import RuntimeContext as RuntimeContext
+from agentscope_rx.stores import InMemoryStore as InMemoryStore
+from agentscope_rx.stores import JsonFileStore as JsonFileStore
+from agentscope_rx.tools import ToolContext as ToolContext
+from agentscope_rx.tools import Toolkit as Toolkit
+from agentscope_rx.tools import tool as tool
+from agentscope_rx.usage import ChatUsage as ChatUsage
+from agentscope_rx.workspace import InMemoryWorkspace as InMemoryWorkspace
+from agentscope_rx.workspace import LocalWorkspace as LocalWorkspace

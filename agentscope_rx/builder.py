@@ -1,0 +1,196 @@
+"""Builders: immutable, so that one can be configured at start-up and shared by everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar, cast
+
+import reactivex
+from reactivex import Observable
+
+from agentscope_rx.errors import InvalidOption
+from agentscope_rx.event_stream import EventStream, Reply, reply_of
+from agentscope_rx.events import AgentEvent
+from agentscope_rx.messages import Msg
+from agentscope_rx.operators import ChunkOperator, SystemPrompt
+from agentscope_rx.options import AgentOptions, Arrangement
+from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
+from agentscope_rx.runtime import Runtime
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.session import messages_of
+from agentscope_rx.stores import StateStore
+from agentscope_rx.stores.keys import check_identifier
+from agentscope_rx.tools import Tool, Toolkit
+
+_NOBODY = RuntimeContext()
+
+
+class Agent(Protocol):
+    """What a builder needs of what it builds."""
+
+    def stream_events(
+        self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = ..., /
+    ) -> EventStream: ...
+
+    async def close(self) -> None: ...
+
+
+AgentT = TypeVar("AgentT", bound=Agent)
+
+
+class BuilderKeywords(TypedDict, total=False):
+    """The options of a builder as keywords; each is also a method, which says what it means."""
+
+    name: str
+    agent_id: str
+    model: Model | str
+    sys_prompt: SystemPrompt
+    tools: Iterable[Tool | Callable[..., Any]]
+    toolkit: Toolkit
+    max_iters: int
+    generate_options: GenerateOptions
+    execution: ExecutionConfig
+    chunk_operators: Iterable[ChunkOperator]
+    pipeline: Arrangement
+    state_store: StateStore
+    default_session_id: str
+    wait_timeout: float
+    runtime: Runtime
+
+
+class AgentBuilder(Generic[AgentT]):
+    """Configures an agent. Every method returns a new builder; nothing that was built changes.
+
+    A wrong value is refused by the method that gets it, with an `InvalidOption` that names option, value and rule.
+
+    Args:
+        make: Makes the agent.
+        options: The choices so far.
+    """
+
+    def __init__(self, make: Callable[[AgentOptions], AgentT], options: AgentOptions) -> None:
+        self._make, self._options = make, options
+
+    def _with(self, **changes: Any) -> Self:
+        return type(self)(self._make, replace(self._options, **changes))
+
+    def configured(self, keywords: BuilderKeywords) -> Self:
+        """The builder with several options at once."""
+        builder = self
+        for option, value in keywords.items():
+            setter = getattr(type(self), option, None)
+            if option not in BuilderKeywords.__annotations__ or setter is None:
+                known = ", ".join(sorted(BuilderKeywords.__annotations__))
+                raise InvalidOption(option, value, f"no such option; there are {known}")
+            builder = cast("Self", setter(builder, value))
+        return builder
+
+    # -- options --------------------------------------------------------------------------------------------
+
+    def name(self, name: str) -> Self:
+        """The agent's name: shown in events, and its id and default session where none is given."""
+        return self._with(name=check_identifier("name", name))
+
+    def agent_id(self, agent_id: str) -> Self:
+        """A stable id, where the name may change."""
+        return self._with(agent_id=check_identifier("agent_id", agent_id))
+
+    def model(self, model: Model | str) -> Self:
+        """The model, or `provider:model` (`openai:gpt-5-mini`, `dashscope:qwen-plus`, `ollama:llama3.2`, ...).
+
+        Raises:
+            UnknownProvider: No provider of this name is known.
+            MissingApiKey: The provider's key is not in the environment.
+        """
+        if isinstance(model, str):
+            from agentscope_rx.models import resolve_model
+
+            model = resolve_model(model)
+        return self._with(model=model)
+
+    def sys_prompt(self, sys_prompt: SystemPrompt) -> Self:
+        """The system prompt, or a function of the context that makes it, called once a call."""
+        return self._with(sys_prompt=sys_prompt)
+
+    def tools(self, tools: Iterable[Tool | Callable[..., Any]]) -> Self:
+        """Add tools: decorated functions, plain ones, or anything that is a `Tool`."""
+        return self._with(toolkit=self._options.toolkit.add(*tools))
+
+    def toolkit(self, toolkit: Toolkit) -> Self:
+        """The tools with their groups and presets, in the place of all that were added before."""
+        return self._with(toolkit=toolkit)
+
+    def max_iters(self, max_iters: int) -> Self:
+        """How many reasoning steps a call may take; 10 by default."""
+        _at_least("max_iters", max_iters, 1)
+        return self._with(max_iters=max_iters)
+
+    def generate_options(self, options: GenerateOptions) -> Self:
+        """How the model is to answer."""
+        return self._with(generate_options=options)
+
+    def execution(self, config: ExecutionConfig) -> Self:
+        """Time-outs and retry of model calls."""
+        return self._with(execution=config)
+
+    def chunk_operators(self, operators: Iterable[ChunkOperator]) -> Self:
+        """Rx operators on the stream of the model's pieces, after those that were added before."""
+        return self._with(chunk_operators=(*self._options.chunk_operators, *operators))
+
+    def pipeline(self, arrange: Arrangement) -> Self:
+        """Change the pipeline: a function that gets the default and gives another; several are applied in order.
+
+        Examples:
+            builder.pipeline(lambda default: default.insert_before("validate_request", redact_emails))
+        """
+        return self._with(arrangements=(*self._options.arrangements, arrange))
+
+    def state_store(self, store: StateStore) -> Self:
+        """Where the states of sessions are kept; in memory by default."""
+        return self._with(state_store=store)
+
+    def default_session_id(self, session_id: str) -> Self:
+        """The session of calls that name none; the agent's name by default."""
+        return self._with(default_session_id=check_identifier("default_session_id", session_id))
+
+    def wait_timeout(self, seconds: float) -> Self:
+        """How long a call waits for its session's turn; 300 by default, 0 = not at all."""
+        _at_least("wait_timeout", seconds, 0)
+        return self._with(wait_timeout=seconds)
+
+    def runtime(self, runtime: Runtime) -> Self:
+        """Share clock, ids, threads, sessions and memory with other builders."""
+        return self._with(runtime=runtime)
+
+    # -- building -------------------------------------------------------------------------------------------
+
+    def build(self) -> AgentT:
+        """Make an agent.
+
+        Raises:
+            InvalidOption: Name or model is missing.
+            PipelineError: The pipeline lacks an operator that no step can do without.
+        """
+        return self._make(self._options)
+
+    def call(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = _NOBODY, /) -> Reply:
+        """Ask an agent that is made for this call and closed at its end; arguments as in `ReActAgent.call`."""
+        return reply_of(self.stream_events(input, context))
+
+    def stream_events(
+        self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = _NOBODY, /
+    ) -> EventStream:
+        """Ask such an agent, and get everything that happens."""
+        messages = messages_of(input)
+        self._options.key_of(context)
+
+        def one_agent(_: object) -> Observable[AgentEvent]:
+            return self.build().stream_events(messages, context)
+
+        return EventStream(reactivex.defer(one_agent), label="stream_events(...)")
+
+
+def _at_least(option: str, value: float, least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:  # type: ignore[redundant-expr]
+        raise InvalidOption(option, value, f"must be a number of at least {least}")

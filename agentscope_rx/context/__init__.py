@@ -1,0 +1,1 @@
+"""How a request is put together."""

@@ -1,0 +1,235 @@
+"""The request before it is laid out, and what operators did to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeVar, cast
+
+from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.history import Exchange, History, unshared
+from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
+from agentscope_rx.requests import GenerateOptions, ToolSpec
+from agentscope_rx.wire import to_json
+
+Zone = Literal["system", "conversation", "transient", "references", "tools"]
+TextFunction = Callable[[str], str]
+_TEXT_ZONES: Final[tuple[Zone, ...]] = ("conversation", "transient", "references")
+_NO_REASONS: Final[Mapping[str, str]] = {}
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDraft:
+    """A request in zones. Its items keep their ids until the last moment; nothing is rendered before the call.
+
+    Args:
+        system: What becomes the one System message.
+        conversation: The history, as this request shows it.
+        transient: Current state, after the conversation.
+        references: Material, after that.
+        tools: The tools on offer.
+        options: How the model is to answer.
+        reasons: Why items were left out, by item id.
+    """
+
+    system: tuple[ContextBlock, ...] = ()
+    conversation: History = field(default_factory=History)
+    transient: tuple[ContextBlock, ...] = ()
+    references: tuple[ContextBlock, ...] = ()
+    tools: tuple[ToolSpec, ...] = ()
+    options: GenerateOptions = field(default_factory=GenerateOptions)
+    reasons: Mapping[str, str] = field(default_factory=lambda: _NO_REASONS)
+
+    def without(self, ids: Iterable[str], *, reason: str) -> RequestDraft:
+        """Leave items out of this request.
+
+        Args:
+            ids: Ids of blocks, tool names, or message ids; a message takes its whole exchange with it.
+            reason: A short code that says why, for the manifest.
+        """
+        gone = frozenset(ids)
+        if not gone:
+            return self
+        return replace(
+            self,
+            system=_without(self.system, gone),
+            conversation=self.conversation.without(gone),
+            transient=_without(self.transient, gone),
+            references=_without(self.references, gone),
+            tools=tuple(tool for tool in self.tools if tool.name not in gone),
+            reasons={**self.reasons, **dict.fromkeys(gone, reason)},
+        )
+
+    def replace(self, item_id: str, message: Msg) -> RequestDraft:
+        """Show a message in other words; it keeps its id and its place.
+
+        Raises:
+            ValueError: No message has this id.
+        """
+        return replace(self, conversation=self.conversation.with_message(replace(message, id=item_id)))
+
+    def add_reference(self, block: ContextBlock) -> RequestDraft:
+        """Add material to this request."""
+        return replace(self, references=(*self.references, block))
+
+    def add_transient(self, block: ContextBlock) -> RequestDraft:
+        """Add current state to this request."""
+        return replace(self, transient=(*self.transient, block))
+
+    def map_text(self, function: TextFunction, *, zones: Sequence[Zone] = _TEXT_ZONES) -> RequestDraft:
+        """The same request in other words.
+
+        Args:
+            function: Called with text blocks, the text of tool results and the texts in call arguments; never
+                with ids, names or thinking. It is remembered per message under its identity, so give it a name:
+                a function made anew for each request reads the whole conversation each time.
+            zones: Where; the System zone only when it is named.
+        """
+
+        def blocks(zone: Zone, old: tuple[ContextBlock, ...]) -> tuple[ContextBlock, ...]:
+            return _map_blocks(function, old) if zone in zones else old
+
+        def rewrite(exchange: Exchange) -> Exchange:
+            return exchange.map(lambda message: map_message_text(function, message))
+
+        conversation = self.conversation
+        if "conversation" in zones:
+            conversation = conversation.map(rewrite, key=(map_message_text, function))
+        return replace(
+            self,
+            system=blocks("system", self.system),
+            conversation=conversation,
+            transient=blocks("transient", self.transient),
+            references=blocks("references", self.references),
+        )
+
+
+def map_message_text(function: TextFunction, message: Msg) -> Msg:
+    """The same message with each of its texts changed; the very same where none is."""
+    content = tuple(_map_block(function, block) for block in message.content)
+    same = all(new is old for new, old in zip(content, message.content, strict=True))
+    return message if same else replace(message, content=content)
+
+
+def _map_block(function: TextFunction, block: V) -> V:
+    match block:
+        case TextBlock(text=text):
+            return block if (new := function(text)) == text else replace(block, text=new)
+        case ToolResultBlock(output=output):
+            after = tuple(_map_block(function, each) for each in output)
+            return block if after == output else replace(block, output=after)
+        case ToolUseBlock(input=arguments) if arguments:
+            after = cast("Mapping[str, object]", _map_strings(function, arguments))
+            return block if after == arguments else replace(block, input=after, content=to_json(after).decode())
+        case _:
+            return block
+
+
+def _map_strings(function: TextFunction, value: object) -> object:
+    if isinstance(value, str):
+        return function(value)
+    if isinstance(value, dict):
+        entries = cast("dict[str, object]", value)
+        return {key: _map_strings(function, each) for key, each in entries.items()}
+    if isinstance(value, list):
+        return [_map_strings(function, each) for each in cast("list[object]", value)]
+    return value
+
+
+def _map_blocks(function: TextFunction, blocks: tuple[ContextBlock, ...]) -> tuple[ContextBlock, ...]:
+    after = tuple(b if (text := function(b.text)) == b.text else b.with_text(text) for b in blocks)
+    return blocks if after == blocks else after
+
+
+def _without(blocks: tuple[ContextBlock, ...], ids: frozenset[str]) -> tuple[ContextBlock, ...]:
+    kept = tuple(block for block in blocks if block.id not in ids)
+    return blocks if len(kept) == len(blocks) else kept
+
+
+# -- what changed -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an operator did to one item of a request, or to several neighbours.
+
+    Args:
+        operator: Which operator it was.
+        zone: Where the item lies.
+        action: What became of it.
+        item_id: The item; of several, the first.
+        reason: Why, as a short code.
+        last_id: Of several, the last.
+        count: How many items.
+        before: The item as it was; None where it is new.
+        after: The item as it is; None where it is gone.
+    """
+
+    operator: str
+    zone: Zone
+    action: Literal["added", "dropped", "rewritten"]
+    item_id: str
+    reason: str
+    last_id: str = ""
+    count: int = 1
+    before: object | None = field(default=None, repr=False)
+    after: object | None = field(default=None, repr=False)
+
+
+def changes_between(before: RequestDraft, after: RequestDraft, operator: str) -> tuple[Change, ...]:
+    """What `operator` changed, item by item; a zone or leaf that is the same object costs one comparison."""
+    found: list[Change] = []
+    for zone in ("system", "transient", "references"):
+        old: tuple[ContextBlock, ...] = getattr(before, zone)
+        new: tuple[ContextBlock, ...] = getattr(after, zone)
+        if old is not new:
+            _compare(found, operator, zone, ({b.id: b for b in old}, {b.id: b for b in new}), after.reasons)
+    if before.tools is not after.tools:
+        tools = ({t.name: t for t in before.tools}, {t.name: t for t in after.tools})
+        _compare(found, operator, "tools", tools, after.reasons)
+    if before.conversation is not after.conversation:
+        old_part, new_part = unshared(before.conversation, after.conversation)
+        exchanges = ({x.id: x for x in old_part}, {x.id: x for x in new_part})
+        _compare(found, operator, "conversation", exchanges, after.reasons)
+    return tuple(found)
+
+
+def _compare(
+    found: list[Change],
+    operator: str,
+    zone: Zone,
+    items: tuple[Mapping[str, object], Mapping[str, object]],
+    reasons: Mapping[str, str],
+) -> None:
+    old, new = items
+    open_range: Change | None = None  # neighbours that were dropped for one reason are one change
+    for id, before in old.items():
+        after = new.get(id)
+        if after is before:
+            open_range = None
+            continue
+        reason = reasons.get(id, operator)
+        if after is not None:
+            found.append(_change(operator, zone, "rewritten", id, reason, before, after))
+            open_range = None
+        elif open_range is not None and zone == "conversation" and open_range.reason == reason:
+            found[-1] = open_range = replace(open_range, last_id=id, count=open_range.count + 1)
+        else:
+            open_range = _change(operator, zone, "dropped", id, reason, before, None)
+            found.append(open_range)
+    found.extend(
+        _change(operator, zone, "added", id, operator, None, after) for id, after in new.items() if id not in old
+    )
+
+
+def _change(
+    operator: str,
+    zone: Zone,
+    action: Literal["added", "dropped", "rewritten"],
+    id: str,
+    reason: str,
+    before: object | None,
+    after: object | None,
+) -> Change:
+    return Change(operator=operator, zone=zone, action=action, item_id=id, reason=reason, before=before, after=after)

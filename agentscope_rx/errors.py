@@ -1,0 +1,346 @@
+"""Everything that can go wrong, as one tree.
+
+    AgentScopeError
+      ConfigError(ValueError)       InvalidOption, InvalidIdentifier, UnknownProvider, MissingApiKey,
+                                    MissingExtra, PipelineError
+      ContextError                  InvalidToolPairs, EditRefused
+      ConflictError                 StateConflict, HistoryConflict, SessionBusy, ReentrantCall
+      ProviderError                 ContextOverflow, PayloadTooLarge, OutputCap, RateLimited, QuotaExceeded,
+                                    BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
+                                    StreamIncomplete, ProviderTimeout, ProviderUnreachable
+      SessionError                  StateUnreadable
+      RunError                      StepLost, RetryRefused, ConsumerFailed, BufferOverflow, SourceCancelled,
+                                    AgentClosed, RunningLoopError
+      WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict
+      TestingError                  ScriptEnded, RealRequestRefused, ConformanceFailed
+
+A message says what was wrong, which value it was and what to do about it. `error.code` is the snake-case name
+of the class: it goes into events and log records, where the text of a message never does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+
+class AgentScopeError(Exception):
+    """The root of every error that this library raises."""
+
+    code: ClassVar[str] = "agent_scope_error"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+
+# -- configuration ------------------------------------------------------------------------------------------
+
+
+class ConfigError(AgentScopeError, ValueError):
+    """Something was configured wrongly; raised where it is configured, not when it is used."""
+
+
+class InvalidOption(ConfigError):
+    """An option has a value that its rule refuses.
+
+    Args:
+        option: The option's name, as the user wrote it.
+        value: The refused value.
+        rule: What a good value looks like.
+    """
+
+    def __init__(self, option: str, value: object, rule: str) -> None:
+        super().__init__(f"{option}={value!r}: {rule}")
+        self.option, self.value, self.rule = option, value, rule
+
+
+class InvalidIdentifier(ConfigError):
+    """A user, session or agent id is blank, too long or holds control characters."""
+
+    def __init__(self, what: str, value: object) -> None:
+        shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:80]}…"
+        super().__init__(
+            f"{what} {shown} is not usable: give 1 to 512 characters, not blank, "
+            "without control characters or lone surrogates"
+        )
+
+
+class UnknownProvider(ConfigError):
+    """A model string names no known provider."""
+
+
+class MissingApiKey(ConfigError):
+    """A provider needs a key and none was given or found in the environment."""
+
+
+class MissingExtra(ConfigError):
+    """A feature needs a package that is not installed.
+
+    Args:
+        feature: What was asked for.
+        extra: The extra that brings the package.
+    """
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an optional package: pip install 'agentscope-rx[{extra}]'")
+        self.extra = extra
+
+
+class PipelineError(ConfigError):
+    """A pipeline was put together in a way that cannot work."""
+
+
+# -- context ------------------------------------------------------------------------------------------------
+
+
+class ContextError(AgentScopeError):
+    """A request could not be prepared."""
+
+
+class InvalidToolPairs(ContextError):
+    """A request would hold a tool call without its result, or a result without its call."""
+
+
+class EditRefused(ContextError):
+    """A history operator proposed something that is no replacement of neighbouring exchanges.
+
+    Args:
+        operator: The name of the operator.
+        why: Which rule it broke.
+    """
+
+    def __init__(self, operator: str, why: str) -> None:
+        super().__init__(f"{operator}: {why}")
+        self.operator = operator
+
+
+# -- conflicts ----------------------------------------------------------------------------------------------
+
+
+class ConflictError(AgentScopeError):
+    """Somebody else was faster, or is still at work."""
+
+
+class StateConflict(ConflictError):
+    """The stored state changed under a run; nothing was overwritten."""
+
+
+class HistoryConflict(ConflictError):
+    """The session's history changed while a request was being prepared."""
+
+
+class SessionBusy(ConflictError):
+    """Another call held the session for longer than `wait_timeout`."""
+
+
+class ReentrantCall(ConflictError):
+    """A call waits for a session that its own task holds, which would wait for ever."""
+
+
+# -- providers ----------------------------------------------------------------------------------------------
+
+
+class ProviderError(AgentScopeError):
+    """A model call failed.
+
+    Args:
+        message: What the provider said.
+        status: The HTTP status, where there was one.
+        provider_code: The provider's own code, as text.
+        retry_after: Seconds that the provider asks to wait, where it said so.
+
+    Attributes:
+        kind: Which sort of failure it is; one for each subclass, stable, for programs.
+    """
+
+    kind: ClassVar[str] = "provider_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        provider_code: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.provider_code, self.retry_after = status, provider_code, retry_after
+
+
+class ContextOverflow(ProviderError):
+    """The request is longer than the model's window.
+
+    Attributes:
+        limit: The window in tokens, where the provider named it.
+    """
+
+    kind = "context_overflow"
+    limit: int | None = None
+
+
+class PayloadTooLarge(ProviderError):
+    """The request has too many bytes for the provider or a proxy before it."""
+
+    kind = "payload_too_large"
+
+
+class OutputCap(ProviderError):
+    """The request asks for more output than the model can give."""
+
+    kind = "output_cap"
+
+
+class RateLimited(ProviderError):
+    """Too many requests or tokens in a short time."""
+
+    kind = "rate_limit"
+    retryable = True
+
+
+class QuotaExceeded(ProviderError):
+    """The account has no credit left; waiting does not help."""
+
+    kind = "quota"
+
+
+class BadRequest(ProviderError):
+    """The provider refused the request itself."""
+
+    kind = "bad_request"
+
+
+class AuthenticationFailed(ProviderError):
+    """The key is wrong, or may not use this model."""
+
+    kind = "authentication"
+
+
+class ServerFailed(ProviderError):
+    """The provider failed (HTTP 5xx)."""
+
+    kind = "server"
+    retryable = True
+
+
+class StreamFailed(ProviderError):
+    """The provider reported an error inside a stream that had begun well."""
+
+    kind = "stream_error"
+    retryable = True
+
+
+class StreamIncomplete(ProviderError):
+    """The stream ended before the model had finished."""
+
+    kind = "stream_incomplete"
+    retryable = True
+
+
+class ProviderTimeout(ProviderError):
+    """The provider did not answer, or went quiet, for longer than allowed."""
+
+    kind = "timeout"
+    retryable = True
+
+
+class ProviderUnreachable(ProviderError):
+    """No connection to the provider could be made or kept."""
+
+    kind = "unreachable"
+    retryable = True
+
+
+# -- sessions -----------------------------------------------------------------------------------------------
+
+
+class SessionError(AgentScopeError):
+    """A session cannot be opened, or cannot go on like this."""
+
+
+class StateUnreadable(SessionError):
+    """A stored state cannot be read; it is left as it is and no fresh one is made in its place."""
+
+
+# -- runs ---------------------------------------------------------------------------------------------------
+
+
+class RunError(AgentScopeError):
+    """A run went wrong for a reason that is not the provider's."""
+
+
+class StepLost(RunError):
+    """An operator let no step, or a second one, through: one step in, one step out is the law."""
+
+
+class RetryRefused(RunError):
+    """A retry came back to a step whose tools have already begun."""
+
+
+class ConsumerFailed(RunError):
+    """A subscriber raised while it was handed an event; its own run was cancelled. The cause is chained."""
+
+
+class BufferOverflow(RunError):
+    """A consumer fell further behind than its buffer allows."""
+
+
+class SourceCancelled(RunError):
+    """The task behind a stream was cancelled by somebody other than its subscriber."""
+
+
+class AgentClosed(RunError):
+    """The agent was closed before this call."""
+
+
+class RunningLoopError(RunError):
+    """A blocking call was made on a thread whose event loop it would block."""
+
+
+# -- workspace ----------------------------------------------------------------------------------------------
+
+
+class WorkspaceError(AgentScopeError, OSError):
+    """A file of the workspace cannot be used."""
+
+
+class PathRefused(WorkspaceError):
+    """A path leads out of the workspace, or into its private part."""
+
+
+class FileTooLarge(WorkspaceError):
+    """A file is larger than what may be read at once."""
+
+
+class WorkspaceConflict(WorkspaceError):
+    """A file changed since it was read."""
+
+
+# -- testing ------------------------------------------------------------------------------------------------
+
+
+class TestingError(AgentScopeError):
+    """A test's own set-up was at fault."""
+
+    __test__ = False
+
+
+class ScriptEnded(TestingError):
+    """A scripted model was asked for more replies than its script holds."""
+
+
+class RealRequestRefused(TestingError):
+    """A test tried to reach a host outside this machine.
+
+    Args:
+        host: Where it wanted to go.
+    """
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"a connection to {host!r} was refused: tests may only talk to this machine")
+        self.host = host
+
+
+class ConformanceFailed(TestingError, AssertionError):
+    """An implementation does not keep a rule of the protocol that it implements."""

@@ -1,0 +1,439 @@
+"""What happens in a run, as values.
+
+Every event of every run is one of the classes below. `AgentEvent` holds what all have in common; an event gets
+its id and its moment from the run that emits it. `event.to_json()` and `event_from_json(...)` use the names of
+AgentScope: upper-case types and camelCase fields, with absent values left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.alias_generators import to_camel
+
+from agentscope_rx.messages import (
+    GenerateReason,
+    Msg,
+    OutputBlock,
+    ToolResultBlock,
+    ToolResultState,
+    ToolUseBlock,
+)
+from agentscope_rx.usage import ChatUsage
+
+E = TypeVar("E", bound="AgentEvent")
+_CAMEL = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Where an event comes from: which agent, session, turn (one user command) and run (one attempt at it)."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CAMEL
+
+    agent_id: str
+    session_id: str
+    turn_id: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEvent:
+    """What all events have in common.
+
+    Args:
+        id: Set when the event is emitted.
+        created_at: The moment it was emitted, by the Runtime's clock.
+        source: None for the agent itself; the path of a subagent whose event is passed on.
+        call_reply_id: One id for all events of a call.
+        execution: Agent, session, turn and run.
+        metadata: Further facts; None where there are none.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CAMEL
+
+    id: str = ""
+    created_at: datetime | None = None
+    source: str | None = None
+    call_reply_id: str = ""
+    execution: Execution | None = None
+    metadata: Mapping[str, object] | None = None
+
+    def to_json(self) -> bytes:
+        """The event as one line of JSON."""
+        return event_adapter().dump_json(self, by_alias=True, exclude_none=True)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyEvent(AgentEvent):
+    """An event of one stage: a model call or a batch of tool calls, which `reply_id` names."""
+
+    reply_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockEvent(ReplyEvent):
+    """An event of one block; `block_id` is unique within its stage."""
+
+    block_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolEvent(ReplyEvent):
+    """An event of one tool call."""
+
+    tool_call_id: str
+    tool_call_name: str
+
+
+# -- the call -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStart(ReplyEvent):
+    """A call begins."""
+
+    type: Literal["AGENT_START"] = "AGENT_START"
+    session_id: str
+    name: str
+    role: str = "assistant"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentResult(AgentEvent):
+    """A call has its answer."""
+
+    type: Literal["AGENT_RESULT"] = "AGENT_RESULT"
+    result: Msg
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEnd(ReplyEvent):
+    """A call has ended, well or not; nothing of it comes later."""
+
+    type: Literal["AGENT_END"] = "AGENT_END"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceedMaxIters(ReplyEvent):
+    """The limit of reasoning steps is reached; one more model call, without tools, will end the run."""
+
+    type: Literal["EXCEED_MAX_ITERS"] = "EXCEED_MAX_ITERS"
+    max_iters: int
+    current_iter: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestStop(AgentEvent):
+    """An operator asked to stop early."""
+
+    type: Literal["REQUEST_STOP"] = "REQUEST_STOP"
+    reason: str
+    generate_reason: GenerateReason
+
+
+# -- the model call -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCallStart(ReplyEvent):
+    """A request goes to the model."""
+
+    type: Literal["MODEL_CALL_START"] = "MODEL_CALL_START"
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCallEnd(ReplyEvent):
+    """The model has answered, or failed: then `metadata["error"]` says how."""
+
+    type: Literal["MODEL_CALL_END"] = "MODEL_CALL_END"
+    usage: ChatUsage | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextBlockStart(BlockEvent):
+    """Text begins."""
+
+    type: Literal["TEXT_BLOCK_START"] = "TEXT_BLOCK_START"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextBlockDelta(BlockEvent):
+    """A piece of text."""
+
+    type: Literal["TEXT_BLOCK_DELTA"] = "TEXT_BLOCK_DELTA"
+    delta: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextBlockEnd(BlockEvent):
+    """Text ends."""
+
+    type: Literal["TEXT_BLOCK_END"] = "TEXT_BLOCK_END"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingBlockStart(BlockEvent):
+    """Thinking begins."""
+
+    type: Literal["THINKING_BLOCK_START"] = "THINKING_BLOCK_START"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingBlockDelta(BlockEvent):
+    """A piece of thinking."""
+
+    type: Literal["THINKING_BLOCK_DELTA"] = "THINKING_BLOCK_DELTA"
+    delta: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingBlockEnd(BlockEvent):
+    """Thinking ends."""
+
+    type: Literal["THINKING_BLOCK_END"] = "THINKING_BLOCK_END"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataBlockStart(BlockEvent):
+    """Media that the model makes begin."""
+
+    type: Literal["DATA_BLOCK_START"] = "DATA_BLOCK_START"
+    media_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataBlockDelta(BlockEvent):
+    """A piece of media, in base64."""
+
+    type: Literal["DATA_BLOCK_DELTA"] = "DATA_BLOCK_DELTA"
+    delta: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataBlockEnd(BlockEvent):
+    """Media end."""
+
+    type: Literal["DATA_BLOCK_END"] = "DATA_BLOCK_END"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallStart(ToolEvent):
+    """The model begins to write a tool call."""
+
+    type: Literal["TOOL_CALL_START"] = "TOOL_CALL_START"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallDelta(ToolEvent):
+    """A piece of a tool call's arguments, as JSON text."""
+
+    type: Literal["TOOL_CALL_DELTA"] = "TOOL_CALL_DELTA"
+    delta: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCallEnd(ToolEvent):
+    """The model has written a tool call."""
+
+    type: Literal["TOOL_CALL_END"] = "TOOL_CALL_END"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HintBlockEvent(BlockEvent):
+    """An instruction was put into the loop."""
+
+    type: Literal["HINT_BLOCK"] = "HINT_BLOCK"
+    hint: str
+    hint_source: str | None = None
+
+
+# -- tools --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultStart(ToolEvent):
+    """A tool begins to run, or its result is made without running it."""
+
+    type: Literal["TOOL_RESULT_START"] = "TOOL_RESULT_START"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultTextDelta(ToolEvent):
+    """A piece of a tool's text."""
+
+    type: Literal["TOOL_RESULT_TEXT_DELTA"] = "TOOL_RESULT_TEXT_DELTA"
+    delta: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultDataDelta(ToolEvent):
+    """A block of a tool's result that is not text."""
+
+    type: Literal["TOOL_RESULT_DATA_DELTA"] = "TOOL_RESULT_DATA_DELTA"
+    data: OutputBlock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultEnd(ToolEvent):
+    """A tool's result is complete."""
+
+    type: Literal["TOOL_RESULT_END"] = "TOOL_RESULT_END"
+    state: ToolResultState
+
+
+# -- people -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionRule:
+    """A rule that allows, denies or asks for calls of one tool."""
+
+    tool_name: str
+    behavior: Literal["allow", "deny", "ask", "passthrough"]
+    rule_content: str | None = None
+    source: str = "session"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmResult:
+    """A person's answer to one tool call that had to be confirmed; not an event, but part of two of them."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _CAMEL
+
+    confirmed: bool
+    tool_call: ToolUseBlock
+    rules: tuple[PermissionRule, ...] | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequireUserConfirm(ReplyEvent):
+    """Tool calls wait for a person."""
+
+    type: Literal["REQUIRE_USER_CONFIRM"] = "REQUIRE_USER_CONFIRM"
+    tool_calls: tuple[ToolUseBlock, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserConfirmResult(ReplyEvent):
+    """A person has answered."""
+
+    type: Literal["USER_CONFIRM_RESULT"] = "USER_CONFIRM_RESULT"
+    confirm_results: tuple[ConfirmResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequireExternalExecution(ReplyEvent):
+    """Tool calls wait for somebody outside to run them."""
+
+    type: Literal["REQUIRE_EXTERNAL_EXECUTION"] = "REQUIRE_EXTERNAL_EXECUTION"
+    tool_calls: tuple[ToolUseBlock, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExternalExecutionResult(ReplyEvent):
+    """Somebody outside has run tool calls."""
+
+    type: Literal["EXTERNAL_EXECUTION_RESULT"] = "EXTERNAL_EXECUTION_RESULT"
+    tool_results: tuple[ToolResultBlock, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllToolsDenied(AgentEvent):
+    """Every tool call of a step was denied."""
+
+    type: Literal["ALL_TOOLS_DENIED"] = "ALL_TOOLS_DENIED"
+    denied_tool_calls: tuple[ToolUseBlock, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubagentExposed(AgentEvent):
+    """A subagent can be addressed."""
+
+    type: Literal["SUBAGENT_EXPOSED"] = "SUBAGENT_EXPOSED"
+    subagent_id: str
+    agent_id: str
+    session_id: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Custom(AgentEvent):
+    """Anything else, under a name of its own.
+
+    The library sends `model_retry`, `request_retry` and, with the context pipeline, `context_build`.
+    """
+
+    type: Literal["CUSTOM"] = "CUSTOM"
+    name: str
+    value: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+Event: TypeAlias = Annotated[
+    AgentStart
+    | AgentResult
+    | AgentEnd
+    | ExceedMaxIters
+    | RequestStop
+    | ModelCallStart
+    | ModelCallEnd
+    | TextBlockStart
+    | TextBlockDelta
+    | TextBlockEnd
+    | ThinkingBlockStart
+    | ThinkingBlockDelta
+    | ThinkingBlockEnd
+    | DataBlockStart
+    | DataBlockDelta
+    | DataBlockEnd
+    | ToolCallStart
+    | ToolCallDelta
+    | ToolCallEnd
+    | HintBlockEvent
+    | ToolResultStart
+    | ToolResultTextDelta
+    | ToolResultDataDelta
+    | ToolResultEnd
+    | RequireUserConfirm
+    | UserConfirmResult
+    | RequireExternalExecution
+    | ExternalExecutionResult
+    | AllToolsDenied
+    | SubagentExposed
+    | Custom,
+    Field(discriminator="type"),
+]
+
+
+@cache
+def event_adapter() -> TypeAdapter[Event]:
+    """The reader and writer of events as JSON, built on first use."""
+    return TypeAdapter(Event)
+
+
+def event_from_json(data: bytes | str) -> Event:
+    """Read one event from JSON.
+
+    Raises:
+        pydantic.ValidationError: The type is unknown or a field is missing; unknown fields are ignored.
+    """
+    return event_adapter().validate_json(data)
+
+
+def stamp(event: E, *, id: str, created_at: datetime, call_reply_id: str, execution: Execution) -> E:
+    """Give a fresh event its identity, in place: it has not been seen by anybody yet, and a copy of each delta
+    would cost as much as making it. An event that already has an id was emitted before, and is left alone."""
+    if not event.id:
+        set_field = object.__setattr__
+        set_field(event, "id", id)
+        set_field(event, "created_at", created_at)
+        set_field(event, "call_reply_id", call_reply_id)
+        set_field(event, "execution", execution)
+    return event

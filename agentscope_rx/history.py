@@ -1,0 +1,408 @@
+"""The conversation as an immutable value that grows, shrinks and is measured cheaply.
+
+A `History` is a sequence of *exchanges* in leaves of 64. An exchange is what must stay together: a user message,
+or an assistant message with the results of all its tool calls. Histories that come from one another share their
+leaves, so "what changed?" looks at what is new, and a fact about the whole (a `Measure`) is remembered for each
+exchange and each leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, Protocol, TypeVar, cast
+
+from agentscope_rx.errors import InvalidToolPairs
+from agentscope_rx.messages import Msg, Role, ToolUseBlock
+
+A = TypeVar("A")
+
+LEAF_SIZE: Final = 64
+_REMEMBERED_FUNCTIONS: Final = 16
+
+
+class Measure(Protocol[A]):
+    """A fact about a history that is a fold: how to take it of one exchange, and how to join parts.
+
+    Measures are remembered under the measure itself, for as long as the history lives: make one per fact and
+    process, never one per agent or call.
+    """
+
+    def of(self, exchange: Exchange, /) -> A:
+        """The fact about one exchange."""
+        ...
+
+    def join(self, parts: Sequence[A], /) -> A:
+        """The fact about several neighbours, from the facts about each."""
+        ...
+
+
+class Exchange:
+    """What must stay together: a message, with the results of its tool calls.
+
+    Args:
+        messages: The first message, then a TOOL message for each call that has its result.
+
+    Raises:
+        InvalidToolPairs: A result answers no call of the first message, or answers one twice.
+    """
+
+    __slots__ = ("_mapped", "_measured", "messages")
+
+    def __init__(self, *messages: Msg) -> None:
+        head, results = messages[0], messages[1:]
+        if results or head.role is Role.TOOL:
+            _check_pairs(head, results)
+        self.messages = messages
+        self._measured: dict[object, object] = {}
+        self._mapped: dict[object, Exchange] = {}
+
+    @property
+    def id(self) -> str:
+        """The id of the first message; it survives when the exchange is rewritten."""
+        return self.messages[0].id
+
+    @property
+    def open_calls(self) -> tuple[ToolUseBlock, ...]:
+        """The tool calls that have no result yet."""
+        calls = self.messages[0].tool_calls
+        if not calls:
+            return ()
+        answered = {_result_id(message) for message in self.messages[1:]}
+        return tuple(call for call in calls if call.id not in answered)
+
+    def mapped(self, change: Callable[[Exchange], Exchange], key: object) -> Exchange:
+        """What `change` makes of this exchange, remembered under `key`."""
+        known = self._mapped.get(key)
+        return _remember(self._mapped, key, change(self)) if known is None else known
+
+    def map(self, change: Callable[[Msg], Msg]) -> Exchange:
+        """Change message by message; this very exchange where nothing changes."""
+        after = tuple(change(message) for message in self.messages)
+        return self if _same(after, self.messages) else Exchange(*after)
+
+    def measure(self, by: Measure[A]) -> A:
+        """A fact about this exchange, taken once."""
+        try:
+            return cast(A, self._measured[by])
+        except KeyError:
+            fact = by.of(self)
+            self._measured[by] = fact
+            return fact
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Exchange) and self.messages == other.messages
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Exchange({', '.join(f'{m.role}:{m.text[:20]!r}' for m in self.messages)})"
+
+
+class Leaf:
+    """Up to 64 exchanges, with what is known about them. Never changed; a growing history replaces its last leaf."""
+
+    __slots__ = ("_mapped", "_measured", "exchanges")
+
+    def __init__(self, exchanges: tuple[Exchange, ...]) -> None:
+        self.exchanges = exchanges
+        self._measured: dict[object, object] = {}
+        self._mapped: dict[object, Leaf] = {}
+
+    def measure(self, by: Measure[A]) -> A:
+        try:
+            return cast(A, self._measured[by])
+        except KeyError:
+            fact = by.join([exchange.measure(by) for exchange in self.exchanges])
+            self._measured[by] = fact
+            return fact
+
+    def map(self, change: Callable[[Exchange], Exchange], key: object) -> Leaf:
+        known = self._mapped.get(key)
+        if known is not None:
+            return known
+        after = tuple(exchange.mapped(change, key) for exchange in self.exchanges)
+        return _remember(self._mapped, key, self if _same(after, self.exchanges) else Leaf(after))
+
+    def without(self, ids: frozenset[str]) -> Leaf:
+        kept = tuple(x for x in self.exchanges if not any(message.id in ids for message in x.messages))
+        return self if len(kept) == len(self.exchanges) else Leaf(kept)
+
+
+class History:
+    """An immutable sequence of exchanges; every method returns a history that shares its unchanged leaves.
+
+    Args:
+        exchanges: The exchanges, oldest first.
+
+    Examples:
+        >>> history = History.of(Msg.user("Hello"), Msg.assistant("Hi"))
+        >>> [message.text for message in history.messages]
+        ['Hello', 'Hi']
+    """
+
+    __slots__ = ("leaves",)
+
+    def __init__(self, exchanges: Iterable[Exchange] = (), *, leaves: tuple[Leaf, ...] = ()) -> None:
+        items = tuple(exchanges)
+        self.leaves = leaves + tuple(
+            Leaf(items[start : start + LEAF_SIZE]) for start in range(0, len(items), LEAF_SIZE)
+        )
+
+    @classmethod
+    def of(cls, *messages: Msg) -> History:
+        """Make a history of messages, oldest first."""
+        return cls().append(*messages)
+
+    def __iter__(self) -> Iterator[Exchange]:
+        return chain.from_iterable(leaf.exchanges for leaf in self.leaves)
+
+    def __len__(self) -> int:
+        return sum(len(leaf.exchanges) for leaf in self.leaves)
+
+    @property
+    def messages(self) -> Iterator[Msg]:
+        """The messages, oldest first."""
+        return chain.from_iterable(exchange.messages for exchange in self)
+
+    @property
+    def last(self) -> Exchange | None:
+        """The newest exchange."""
+        return self.leaves[-1].exchanges[-1] if self.leaves else None
+
+    @property
+    def open_calls(self) -> tuple[ToolUseBlock, ...]:
+        """The tool calls of the whole history that have no result."""
+        return self.measure(OPEN_CALLS)
+
+    def append(self, *messages: Msg) -> History:
+        """Add messages; a TOOL message joins the exchange whose call it answers.
+
+        Raises:
+            InvalidToolPairs: A TOOL message answers no open call.
+        """
+        if not self.leaves:
+            done: tuple[Leaf, ...] = ()
+            growing: list[Exchange] = []
+        else:
+            done, growing = self.leaves[:-1], list(self.leaves[-1].exchanges)
+        for message in messages:
+            if message.role is not Role.TOOL:
+                growing.append(Exchange(message))
+            elif (at := _waiting(growing, message)) is not None:
+                growing[at] = Exchange(*_in_call_order(growing[at], message))
+            else:
+                return History(growing, leaves=done)._answer_earlier(message).append(*_after(messages, message))
+        return History(growing, leaves=done)
+
+    def _answer_earlier(self, result: Msg) -> History:
+        """Put a late result where its call is, however long ago that was."""
+        for i in range(len(self.leaves) - 1, -1, -1):
+            exchanges = list(self.leaves[i].exchanges)
+            if (at := _waiting(exchanges, result)) is not None:
+                exchanges[at] = Exchange(*_in_call_order(exchanges[at], result))
+                return History(leaves=(*self.leaves[:i], Leaf(tuple(exchanges)), *self.leaves[i + 1 :]))
+        raise InvalidToolPairs(f"the result {_result_id(result)!r} answers no open call of this history")
+
+    def map(self, change: Callable[[Exchange], Exchange], *, key: object = None) -> History:
+        """Rewrite exchange by exchange.
+
+        Args:
+            change: Gives the new exchange, or the very same one.
+            key: What the outcome is remembered under, for each leaf; the function itself by default. A function
+                made anew for each call is never found again: give it a name, or a key.
+        """
+        leaves = tuple(leaf.map(change, key or change) for leaf in self.leaves)
+        return self if _same(leaves, self.leaves) else History(leaves=leaves)
+
+    def with_message(self, message: Msg) -> History:
+        """Put a message in the place of the one that has its id.
+
+        Raises:
+            ValueError: No message has this id.
+        """
+        for i in range(len(self.leaves) - 1, -1, -1):
+            exchanges = self.leaves[i].exchanges
+            for j, exchange in enumerate(exchanges):
+                if any(each.id == message.id for each in exchange.messages):
+                    changed = exchange.map(lambda each: message if each.id == message.id else each)
+                    leaf = Leaf((*exchanges[:j], changed, *exchanges[j + 1 :]))
+                    return History(leaves=(*self.leaves[:i], leaf, *self.leaves[i + 1 :]))
+        raise ValueError(f"the history holds no message {message.id!r}")
+
+    def without(self, ids: frozenset[str]) -> History:
+        """Leave out the exchanges that hold one of these message ids."""
+        leaves = tuple(kept for leaf in self.leaves if (kept := leaf.without(ids)).exchanges)
+        return self if _same(leaves, self.leaves) else History(leaves=leaves)
+
+    def replace_first(self, count: int, *by: Msg) -> History:
+        """Put messages in the place of the first `count` exchanges."""
+        kept: list[Leaf] = []
+        for leaf in self.leaves:
+            if count >= len(leaf.exchanges):
+                count -= len(leaf.exchanges)
+            elif count:
+                kept.append(Leaf(leaf.exchanges[count:]))
+                count = 0
+            else:
+                kept.append(leaf)
+        return History(leaves=(*History.of(*by).leaves, *kept))
+
+    def measure(self, by: Measure[A]) -> A:
+        """A fact about the whole, from what is remembered about its leaves."""
+        return by.join([leaf.measure(by) for leaf in self.leaves])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, History):
+            return NotImplemented
+        return _same(self.leaves, other.leaves) or list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"History({len(self)} exchanges)"
+
+
+class _OpenCalls:
+    """The open tool calls, as a measure."""
+
+    def of(self, exchange: Exchange, /) -> tuple[ToolUseBlock, ...]:
+        return exchange.open_calls
+
+    def join(self, parts: Sequence[tuple[ToolUseBlock, ...]], /) -> tuple[ToolUseBlock, ...]:
+        return tuple(chain.from_iterable(parts)) if any(parts) else ()
+
+
+OPEN_CALLS: Final[Measure[tuple[ToolUseBlock, ...]]] = _OpenCalls()
+
+
+# -- edits --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Neighbouring exchanges that gave way to others: at once manifest entry, log record and unit of undo."""
+
+    removed: tuple[Exchange, ...]
+    inserted: tuple[Exchange, ...]
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether one exchange was only rewritten, under its own id."""
+        return len(self.removed) == len(self.inserted) == 1 and self.removed[0].id == self.inserted[0].id
+
+
+def unshared(before: History, after: History) -> tuple[list[Exchange], list[Exchange]]:
+    """The exchanges of both, where each leaf that both have is shortened to its first exchange."""
+    left, right = {id(leaf) for leaf in before.leaves}, {id(leaf) for leaf in after.leaves}
+    return _new_in(before, right), _new_in(after, left)
+
+
+def _new_in(history: History, known: set[int]) -> list[Exchange]:
+    found: list[Exchange] = []
+    for leaf in history.leaves:
+        found.extend(leaf.exchanges[:1] if id(leaf) in known else leaf.exchanges)
+    return found
+
+
+def edits_between(before: History, after: History) -> tuple[Edit, ...]:
+    """What turns `before` into `after`, found by exchange id.
+
+    Raises:
+        ValueError: Exchanges were reordered, or some were added that take no other's place.
+    """
+    if before is after:
+        return ()
+    old, new = unshared(before, after)
+    common = {exchange.id for exchange in old} & {exchange.id for exchange in new}
+    found: list[Edit] = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        gone, came = i, j
+        while i < len(old) and old[i].id not in common:
+            i += 1
+        while j < len(new) and new[j].id not in common:
+            j += 1
+        if j > came and i == gone:
+            raise ValueError(f"exchange {new[came].id!r} was added but takes no other's place")
+        if i > gone:
+            found.append(Edit(tuple(old[gone:i]), tuple(new[came:j])))
+        if i < len(old) and j < len(new):
+            if old[i].id != new[j].id:
+                raise ValueError(f"exchanges were reordered: {old[i].id!r} against {new[j].id!r}")
+            if old[i] is not new[j]:
+                found.append(Edit((old[i],), (new[j],)))
+            i, j = i + 1, j + 1
+    return tuple(found)
+
+
+def apply_edits(edits: Sequence[Edit], view: History) -> History:
+    """Make the same edits on another version of the history.
+
+    Where `view` already holds an exchange in other words than the edit expects, its version stays: what was
+    redacted stays redacted.
+    """
+    if not edits:
+        return view
+    edit_of = {exchange.id: edit for edit in edits for exchange in edit.removed}
+    out: list[Exchange] = []
+    placed: set[int] = set()
+    for exchange in view:
+        edit = edit_of.get(exchange.id)
+        if edit is None:
+            out.append(exchange)
+        elif edit.rewrites:
+            out.append(edit.inserted[0] if exchange is edit.removed[0] else exchange)
+        elif id(edit) not in placed:
+            placed.add(id(edit))
+            out.extend(edit.inserted)
+    return History(out)
+
+
+# -- small steps --------------------------------------------------------------------------------------------
+
+
+def _result_id(message: Msg) -> str | None:
+    result = message.tool_result
+    return None if result is None else result.id
+
+
+def _check_pairs(head: Msg, results: Sequence[Msg]) -> None:
+    calls = {call.id for call in head.tool_calls}
+    answered = [_result_id(message) for message in results]
+    if head.role is Role.TOOL:
+        raise InvalidToolPairs(f"the result {_result_id(head)!r} has no call before it")
+    if not calls.issuperset(answered) or len(set(answered)) != len(answered):
+        raise InvalidToolPairs(f"results {answered} do not answer the calls {sorted(calls)} of message {head.id!r}")
+
+
+def _waiting(exchanges: Sequence[Exchange], result: Msg) -> int | None:
+    """Where the newest exchange is that waits for this result."""
+    wanted = _result_id(result)
+    for at in range(len(exchanges) - 1, -1, -1):
+        if any(call.id == wanted for call in exchanges[at].open_calls):
+            return at
+    return None
+
+
+def _in_call_order(exchange: Exchange, result: Msg) -> tuple[Msg, ...]:
+    head, *results = exchange.messages
+    place = {call.id: at for at, call in enumerate(head.tool_calls)}
+    return (head, *sorted((*results, result), key=lambda message: place[_result_id(message) or ""]))
+
+
+def _after(messages: Sequence[Msg], message: Msg) -> Sequence[Msg]:
+    return messages[next(i for i, each in enumerate(messages) if each is message) + 1 :]
+
+
+def _remember(memo: dict[object, A], key: object, value: A) -> A:
+    """Keep the newest few: functions that are made anew for each request must not pile up."""
+    if len(memo) >= _REMEMBERED_FUNCTIONS:
+        memo.pop(next(iter(memo)))
+    memo[key] = value
+    return value
+
+
+def _same(a: Sequence[object], b: Sequence[object]) -> bool:
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))

@@ -1,0 +1,262 @@
+"""Operators: how a function of the author's becomes a step of the pipeline.
+
+Here, and only here, an exception becomes `on_error`, drafts are compared, time is taken, and one step in = one step
+out is held.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, TypeVar, cast
+
+from reactivex import Observable, abc
+from reactivex import operators as ops
+from reactivex.disposable import SerialDisposable, SingleAssignmentDisposable
+
+from agentscope_rx.bridge import from_coroutine
+from agentscope_rx.draft import RequestDraft, changes_between
+from agentscope_rx.errors import EditRefused, StepLost
+from agentscope_rx.history import History, apply_edits, edits_between
+from agentscope_rx.step import Step, Timing
+
+T = TypeVar("T")
+StepOperator: TypeAlias = Callable[[Observable[Step]], Observable[Step]]
+Attempt: TypeAlias = Callable[[Step], Observable[Step]]
+Kind: TypeAlias = Literal["view", "history", "effect", "group"]
+Outcome: TypeAlias = "Step | Awaitable[Step] | Observable[Step]"
+ViewFunction: TypeAlias = Callable[[RequestDraft, Step], "RequestDraft | Awaitable[RequestDraft]"]
+HistoryFunction: TypeAlias = Callable[[History, Step], "History | Awaitable[History]"]
+EffectFunction: TypeAlias = Callable[[Step], Outcome]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """A step operator with a name and a kind. Neighbours in a pipeline run in one subscription.
+
+    Args:
+        name: How the pipeline, manifests and errors call it.
+        kind: `view` changes this request only, `history` proposes a new working history, `effect` talks to the
+            world.
+        handle: What it does with one step.
+        function: The author's plain function.
+        note: What `print(pipeline)` says about its options.
+    """
+
+    name: str
+    kind: Kind
+    handle: Callable[[Step], Outcome]
+    function: Callable[..., Any]
+    note: str = ""
+
+    def __call__(self, source: Observable[Step]) -> Observable[Step]:
+        return source.pipe(ops.concat_map(lambda step: chain((self,), step)))
+
+
+def view_operator(function: ViewFunction) -> Operator:
+    """Lift a function, plain or async, that changes this request only.
+
+        --s--|          the draft as it came
+        without_old_notes
+        --t--|          the same step with another draft
+
+    Args:
+        function: Gets the draft and the step; gives a draft.
+
+    Examples:
+        >>> @view_operator
+        ... def without_references(draft: RequestDraft, step: Step) -> RequestDraft:
+        ...     return draft.without((block.id for block in draft.references), reason="too_much")
+        >>> without_references.kind
+        'view'
+    """
+
+    def handle(step: Step) -> Step | Awaitable[Step]:
+        return _then(
+            function(step.draft, step),
+            lambda draft: step if draft is step.draft else replace(step, draft=draft),
+        )
+
+    return Operator(name=name_of(function), kind="view", handle=handle, function=function)
+
+
+def text_operator(function: Callable[[str], str]) -> Operator:
+    """Lift a function of one text: a view operator that is remembered per message.
+
+    Args:
+        function: Gets a text, gives a text. A module-level function: it is remembered by its identity.
+
+    Examples:
+        >>> @text_operator
+        ... def without_tabs(text: str) -> str:
+        ...     return text.expandtabs()
+        >>> without_tabs.function("a\\tb")
+        'a       b'
+    """
+
+    def handle(step: Step) -> Step:
+        return replace(step, draft=step.draft.map_text(function))
+
+    return Operator(name=name_of(function), kind="view", handle=handle, function=function)
+
+
+def history_operator(function: HistoryFunction) -> Operator:
+    """Lift a function, plain or async, that proposes a new working history.
+
+    The proposal is made of whole exchanges: some may give way to others, none may be reordered or added where none
+    was. It is applied to this request at once and to the session by `commit_history`. A message that a view
+    operator has already put in other words keeps them in this request.
+
+    Args:
+        function: Gets the history and the step; gives a history.
+
+    Raises:
+        EditRefused: Through the stream, when the proposal breaks a rule.
+    """
+    name = name_of(function)
+
+    def handle(step: Step) -> Step | Awaitable[Step]:
+        return _then(function(step.history, step), lambda history: _propose(step, history, name))
+
+    return Operator(name=name, kind="history", handle=handle, function=function)
+
+
+def effect_operator(function: EffectFunction) -> Operator:
+    """Lift a function that talks to the world: it gives a step, an awaitable of one, or an Observable of one.
+
+    Args:
+        function: Gets the step; may call `step.emit(event)`.
+    """
+    return Operator(name=name_of(function), kind="effect", handle=function, function=function)
+
+
+def name_of(function: object) -> str:
+    """The name of a function, of what a partial holds, or of a callable's class."""
+    while (inner := getattr(function, "func", None)) is not None:
+        function = inner
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def chain(operators: Sequence[Operator], first: Step) -> Observable[Step]:
+    """One step through neighbouring operators, in one subscription.
+
+    What is synchronous is a loop; what is not is subscribed when its turn comes. A step that asks to finish goes
+    past all that is left.
+
+    Args:
+        operators: The operators, in order.
+        first: The step that enters.
+    """
+
+    def subscribe(observer: abc.ObserverBase[Step], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+        passing = _Passing(operators, observer, scheduler)
+        passing.advance(first, 0)
+        return passing.waiting
+
+    return Observable(subscribe)
+
+
+class _Passing:
+    """One subscription of a chain."""
+
+    __slots__ = ("observer", "operators", "scheduler", "waiting")
+
+    def __init__(
+        self,
+        operators: Sequence[Operator],
+        observer: abc.ObserverBase[Step],
+        scheduler: abc.SchedulerBase | None,
+    ) -> None:
+        self.operators, self.observer, self.scheduler = operators, observer, scheduler
+        self.waiting = SerialDisposable()
+
+    def advance(self, step: Step, index: int) -> None:
+        operators, clock = self.operators, step.run.runtime.clock
+        started = clock.monotonic()
+        try:
+            while index < len(operators) and step.finished is None:
+                operator = operators[index]
+                step.run.running = operator.name
+                outcome = operator.handle(step)
+                if not isinstance(outcome, Step):
+                    self.wait(step, index, outcome, started)
+                    return
+                now = clock.monotonic()
+                step = noted(step, outcome, operator.name, now - started)
+                started, index = now, index + 1
+        except Exception as error:
+            self.fail(error, operators[index].name)
+            return
+        self.observer.on_next(step)
+        self.observer.on_completed()
+
+    def wait(self, step: Step, index: int, outcome: Awaitable[Step] | Observable[Step], started: float) -> None:
+        name = self.operators[index].name
+        passed: list[Step] = []
+
+        def on_next(after: Step) -> None:
+            passed.append(after)
+            if len(passed) == 2:
+                self.fail(StepLost(f"{name} let a second step through: all behind it would be done twice"), name)
+                self.waiting.dispose()
+
+        def on_completed() -> None:
+            if len(passed) != 1:
+                self.fail(StepLost(f"{name} let no step through; raise an error to stop a run"), name)
+                return
+            try:
+                after = noted(step, passed[0], name, step.run.runtime.clock.monotonic() - started)
+            except Exception as error:
+                self.fail(error, name)
+                return
+            self.advance(after, index + 1)
+
+        def on_error(error: Exception) -> None:
+            self.fail(error, name)
+
+        subscription = SingleAssignmentDisposable()
+        self.waiting.disposable = subscription
+        source = outcome if isinstance(outcome, Observable) else from_coroutine(lambda: outcome)
+        subscription.disposable = source.subscribe(on_next, on_error, on_completed, scheduler=self.scheduler)
+
+    def fail(self, error: Exception, name: str) -> None:
+        note = f"in the operator {name!r}"
+        if not any(each.startswith("in the operator") for each in getattr(error, "__notes__", ())):
+            error.add_note(note)
+        self.observer.on_error(error)
+
+
+def noted(before: Step, after: Step, name: str, seconds: float) -> Step:
+    """Write down what an operator did: its changes, its time, and that the run has come this far.
+
+    A step with a new `call_id` is a new request: there is nothing to compare it with.
+    """
+    changes = after.changes
+    if after.draft is not before.draft and after.call_id == before.call_id:
+        changes = (*changes, *changes_between(before.draft, after.draft, name))
+    after = replace(after, changes=changes, timings=(*after.timings, Timing(name, seconds)))
+    after.run.furthest = after
+    return after
+
+
+def _then(result: T | Awaitable[T], use: Callable[[T], Step]) -> Step | Awaitable[Step]:
+    if not inspect.isawaitable(result):
+        return use(cast(T, result))
+
+    async def later() -> Step:
+        return use(await result)
+
+    return later()
+
+
+def _propose(step: Step, history: History, name: str) -> Step:
+    if history is step.history:
+        return step
+    try:
+        edits = edits_between(step.history, history)
+    except ValueError as error:
+        raise EditRefused(name, str(error)) from error
+    view = step.draft.conversation
+    view = history if view is step.history else apply_edits(edits, view)
+    return replace(step, history=history, draft=replace(step.draft, conversation=view))

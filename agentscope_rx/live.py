@@ -1,0 +1,43 @@
+"""The runs that hold their session's turn, so that any agent of a Runtime can reach them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Protocol
+
+from agentscope_rx.stores import SessionKey, StateStore
+
+
+class Interruptible(Protocol):
+    """A run, as far as others may touch it."""
+
+    def interrupt(self) -> None:
+        """End with what there is."""
+        ...
+
+
+class LiveRuns:
+    """One per Runtime."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs: dict[tuple[int, SessionKey], Interruptible] = {}
+
+    @contextmanager
+    def open(self, store: StateStore, key: SessionKey, run: Interruptible) -> Generator[None, None, None]:
+        """Let the run be found inside the block."""
+        at = (id(store), key)
+        with self._lock:
+            self._runs[at] = run
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._runs[at]
+
+    def find(self, store: StateStore, key: SessionKey) -> Interruptible | None:
+        """The run that holds the session's turn."""
+        with self._lock:
+            return self._runs.get((id(store), key))

@@ -1,0 +1,230 @@
+"""What the two Chat Completions models have in common: from a request to chunks, over whichever client."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from typing import Any, Final
+
+from agentscope_rx.errors import BadRequest, InvalidOption, ProviderUnreachable, StreamIncomplete
+from agentscope_rx.models.chat_body import encode
+from agentscope_rx.models.chat_chunks import ChatChunkParser
+from agentscope_rx.models.providers import Endpoint, Provider, shown_url
+from agentscope_rx.models.sse import SseEvent, SseParser
+from agentscope_rx.requests import ModelChunk, ModelRequest
+from agentscope_rx.wire import from_json
+
+#: Seconds that a server gets after [DONE] to end its answer, so that the connection can be used again.
+_PATIENCE_AFTER_DONE: Final = 1.0
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+class ChatModel(ABC):
+    """A model behind a Chat Completions endpoint; how its bytes travel is up to the subclass.
+
+    Args:
+        name: The model's name, as the provider knows it.
+        endpoint: Where it is.
+        context_window: How many tokens a request and its answer may have together; None = not known.
+        max_output_tokens: How many tokens an answer may have; None = not known.
+
+    Raises:
+        InvalidOption: The name is blank, or a number is below 1.
+    """
+
+    def __init__(
+        self, name: str, endpoint: Endpoint, *, context_window: int | None, max_output_tokens: int | None
+    ) -> None:
+        if not name.strip():
+            raise InvalidOption("name", name, "it is the model's name, not blank")
+        for option, value in (("context_window", context_window), ("max_output_tokens", max_output_tokens)):
+            if value is not None and value < 1:
+                raise InvalidOption(option, value, "it is a whole number of at least 1, or None")
+        self._name = name.strip()
+        self._endpoint = endpoint
+        self._context_window = context_window
+        self._max_output_tokens = max_output_tokens
+
+    @property
+    def name(self) -> str:
+        """The model's name, as the provider knows it."""
+        return self._name
+
+    @property
+    def provider(self) -> Provider:
+        """Who serves it."""
+        return self._endpoint.provider
+
+    @property
+    def context_window(self) -> int | None:
+        """How many tokens a request and its answer may have together; None = not known."""
+        return self._context_window
+
+    @property
+    def max_output_tokens(self) -> int | None:
+        """How many tokens an answer may have; None = not known."""
+        return self._max_output_tokens
+
+    def __repr__(self) -> str:
+        url = shown_url(self._endpoint.base_url)
+        return f"{type(self).__name__}({self._name!r}, provider={self.provider.name!r}, base_url={url!r})"
+
+    async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelChunk]:
+        """Ask the model, and give its answer piece by piece.
+
+        Closing the generator closes the connection at once.
+
+        Args:
+            request: What to ask. Beside `connect_timeout` there is no limit of time here.
+
+        Raises:
+            ProviderUnreachable: There was no connection, or it broke before the answer began.
+            StreamIncomplete: The answer ended in its middle.
+            ProviderError: The provider refused the request or reported an error in its answer.
+        """
+        body = encode(request, model=self._name, provider=self.provider)
+        answer = _Answer(ChatChunkParser(request.call_id, hide=self._secrets()))
+        parser = answer.parser
+        async with self._response(request, body) as response, aclosing(_bytes(response)) as incoming:
+            try:
+                async for data in incoming:
+                    for event, payload in answer.feed(data):
+                        for chunk in parser.feed(payload, event):
+                            yield chunk
+                    if parser.done:
+                        break
+            except transport_errors() as error:
+                if not parser.done and parser.finish_reason is None:
+                    raise StreamIncomplete(f"the connection broke in the middle of the answer: {error!r}") from error
+            for event, payload in answer.rest():
+                for chunk in parser.feed(payload, event):
+                    yield chunk
+            for chunk in parser.finish():
+                yield chunk
+            await _drain(incoming)
+
+    @abstractmethod
+    def _response(self, request: ModelRequest, body: bytes) -> AbstractAsyncContextManager[Any]:
+        """Send the body; gives the response of status 2xx, whose end closes it."""
+
+    def _secrets(self) -> tuple[str, ...]:
+        """What must not get into an error's message."""
+        return (self._endpoint.api_key,) if self._endpoint.api_key else ()
+
+    def _headers(self, request: ModelRequest) -> dict[str, str]:
+        """The headers of this request alone, checked, with names in lower case."""
+        own = {"content-type": "application/json", "accept-encoding": "identity"}
+        return own | checked_headers("additional_headers", request.options.additional_headers)
+
+    def _unreachable(self, error: Exception, request: ModelRequest) -> ProviderUnreachable:
+        where = shown_url(self._endpoint.base_url)
+        what = f"no connection to {where}" if _is_connecting(error) else f"the connection to {where} broke"
+        limit = f" within {request.connect_timeout:g} s" if "Timeout" in type(error).__name__ else ""
+        return ProviderUnreachable(f"{what}{limit}: {_told(error)}")
+
+
+class _Answer:
+    """The bytes of an answer, as events: a stream of them, or one JSON object as if it were the data of one."""
+
+    __slots__ = ("_events", "_whole", "parser")
+
+    def __init__(self, parser: ChatChunkParser) -> None:
+        self.parser = parser
+        self._events: SseParser | None = None
+        self._whole: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[SseEvent]:
+        if self._events is not None:
+            return self._events.feed(data)
+        self._whole.append(data)
+        start = b"".join(self._whole[:2]).removeprefix(b"\xef\xbb\xbf").lstrip()
+        if not start or start[:1] in b"{[<":
+            return []
+        # The content type is no guide: servers call a stream JSON, and JSON a stream. No line of a stream
+        # begins with a brace.
+        self._events = SseParser()
+        data = b"".join(self._whole)
+        self._whole.clear()
+        return self._events.feed(data)
+
+    def rest(self) -> list[SseEvent]:
+        """What is left at the end; JSON that was cut off is left out, since the answer is not complete then."""
+        if self._events is not None:
+            return [(event, data) for event, data in self._events.flush() if event or _is_whole(data)]
+        data = b"".join(self._whole).removeprefix(b"\xef\xbb\xbf").strip()
+        if data.startswith(b"<"):
+            raise BadRequest(f"this address answers with a web page, not with a model: {data[:80]!r}")
+        return [("", data)] if data and _is_whole(data) else []
+
+
+def _is_whole(data: bytes) -> bool:
+    if data.strip() == b"[DONE]":
+        return True
+    try:
+        from_json(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _bytes(response: Any) -> AsyncGenerator[bytes]:
+    """The body as it arrives; decoded only where a server compresses it although it was asked not to."""
+    encoding = response.headers.get("content-encoding", "identity")
+    return response.aiter_raw() if encoding == "identity" else response.aiter_bytes()
+
+
+async def _drain(incoming: AsyncIterator[bytes]) -> None:
+    """Wait shortly for the end of the body, without which the connection would be closed and not used again."""
+    try:
+        async with asyncio.timeout(_PATIENCE_AFTER_DONE):
+            async for _ in incoming:
+                pass
+    except (TimeoutError, *transport_errors()):
+        return  # the answer is complete; only the connection is lost
+
+
+def checked_headers(option: str, headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers, with names in lower case.
+
+    Args:
+        option: Where they come from, for the error.
+        headers: Names and values.
+
+    Raises:
+        InvalidOption: One is no valid header; its value is not shown, since it may be a secret.
+    """
+    checked: dict[str, str] = {}
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
+            raise InvalidOption(option, {name: "(not shown)"}, "names and values are those that HTTP allows")
+        checked[name.lower()] = value
+    return checked
+
+
+def transport_errors() -> tuple[type[Exception], ...]:
+    """What the loaded HTTP clients raise when a connection cannot be made or breaks."""
+    return (
+        OSError,
+        *_loaded("httpx2", "RequestError"),
+        *_loaded("httpx", "RequestError"),
+        *_loaded("anyio", "EndOfStream"),
+    )
+
+
+def _loaded(module: str, name: str) -> Iterator[type[Exception]]:
+    found = getattr(sys.modules.get(module), name, None)
+    if found is not None:
+        yield found
+
+
+def _is_connecting(error: Exception) -> bool:
+    return type(error).__name__ in {"ConnectError", "ConnectTimeout", "APITimeoutError", "ProxyError"}
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,56 @@
+"""What an agent is made of: the builder's settled choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from agentscope_rx.operators import ChunkOperator, SystemPrompt
+from agentscope_rx.pipeline import Pipeline
+from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
+from agentscope_rx.runtime import Runtime
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.stores import InMemoryStore, SessionKey, StateStore
+from agentscope_rx.tools import Toolkit
+
+Arrangement: TypeAlias = Callable[[Pipeline], Pipeline]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """The choices behind an agent; `ReActAgent.builder` says what each means."""
+
+    runtime: Runtime = field(default_factory=Runtime)
+    name: str = ""
+    agent_id: str = ""
+    model: Model | None = None
+    sys_prompt: SystemPrompt = ""
+    toolkit: Toolkit = field(default_factory=Toolkit)
+    max_iters: int = 10
+    generate_options: GenerateOptions = field(default_factory=GenerateOptions)
+    execution: ExecutionConfig = field(default_factory=ExecutionConfig)
+    chunk_operators: tuple[ChunkOperator, ...] = ()
+    arrangements: tuple[Arrangement, ...] = ()
+    state_store: StateStore | None = None
+    default_session_id: str = ""
+    wait_timeout: float = 300.0
+
+    @property
+    def id(self) -> str:
+        """The agent's id; its name where none was given."""
+        return self.agent_id or self.name
+
+    @property
+    def store(self) -> StateStore:
+        """Where states are kept; the Runtime's memory where nothing else was given."""
+        return self.state_store or self.runtime.single(InMemoryStore)
+
+    def key_of(self, context: RuntimeContext) -> SessionKey:
+        """The session that a context means.
+
+        Raises:
+            InvalidIdentifier: An id of the context cannot be one.
+        """
+        session_id = self.default_session_id or self.name if context.session_id is None else context.session_id
+        return SessionKey(agent_id=self.id, user_id=context.user_id, session_id=session_id)

@@ -1,0 +1,94 @@
+"""One event loop in the background, for threads that have none."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+from reactivex import abc
+from reactivex.disposable import Disposable, SingleAssignmentDisposable
+
+from agentscope_rx.bridge import running_loop
+from agentscope_rx.errors import RunningLoopError
+
+T = TypeVar("T")
+_NAME: Final = "agentscope-rx-portal"
+_GRACE: Final = 5.0  # seconds that an interrupted call gets to clean up
+
+
+class Portal:
+    """A loop in a daemon thread, started on first use and kept for the life of the process.
+
+    Blocking calls go through it, never through `asyncio.run`: connections that one call opened would be bound to a
+    loop that the next call no longer has.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The background loop."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name=_NAME, daemon=True).start()
+            return self._loop
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the background loop and wait for it here.
+
+        Args:
+            work: Makes the coroutine. It is cancelled, and waited for, when the waiting is interrupted.
+
+        Raises:
+            RunningLoopError: This thread runs an event loop, which waiting would block.
+        """
+        refuse_running_loop()
+        ended = threading.Event()
+
+        async def supervised() -> T:
+            try:
+                return await work()
+            finally:
+                ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(supervised(), self.loop)
+        try:
+            return future.result()
+        except BaseException:
+            if future.cancel():
+                ended.wait(_GRACE)
+            raise
+
+
+PORTAL: Final = Portal()
+
+
+def refuse_running_loop() -> None:
+    """Raise `RunningLoopError` on a thread that runs an event loop."""
+    if running_loop() is not None:
+        raise RunningLoopError(
+            "this thread runs an event loop, which a blocking call would stop; write `await ...` or `async for ...`"
+        )
+
+
+def subscribe_on_loop(subscribe: Callable[[], abc.DisposableBase]) -> abc.DisposableBase:
+    """Subscribe here if a loop runs here, else on the background loop; dispose works from anywhere."""
+    if running_loop() is not None:
+        return subscribe()
+    loop = PORTAL.loop
+    inner = SingleAssignmentDisposable()
+
+    def start() -> None:
+        if not inner.is_disposed:
+            inner.disposable = subscribe()
+
+    def stop() -> None:
+        loop.call_soon_threadsafe(inner.dispose)
+
+    loop.call_soon_threadsafe(start)
+    return Disposable(stop)

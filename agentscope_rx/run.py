@@ -1,0 +1,300 @@
+"""A run: one call of an agent, from its first event to its last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Final
+
+import reactivex
+from reactivex import Observable, abc
+from reactivex import operators as ops
+from reactivex.disposable import SingleAssignmentDisposable
+
+import agentscope_rx.events as ev
+from agentscope_rx.bridge import Scope, SourceTask
+from agentscope_rx.condense import REASON_KEY
+from agentscope_rx.errors import AgentClosed, ProviderError
+from agentscope_rx.live import LiveRuns
+from agentscope_rx.logs import logger
+from agentscope_rx.messages import GenerateReason, Msg, timestamp_of
+from agentscope_rx.options import AgentOptions
+from agentscope_rx.pipeline import Pipeline
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.session import Intake, StateCache, StoredSession, take_in
+from agentscope_rx.state import CallsClosed, ReplyRecorded
+from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Step
+from agentscope_rx.streams import Sink, loop
+
+_INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."
+_FAILED_CONCLUSION: Final = "The limit of steps was reached, and the closing summary failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What is called: an agent, with an input, for somebody.
+
+    Args:
+        options: What the agent is made of.
+        pipeline: What a step does.
+        card: The agent's model.
+        messages: The input.
+        context: For whom.
+    """
+
+    options: AgentOptions
+    pipeline: Pipeline
+    card: ModelCard
+    messages: tuple[Msg, ...]
+    context: RuntimeContext
+
+
+class Run:
+    """One run. It holds its session's turn from the first step to the last record.
+
+    Args:
+        call: What is called.
+        sink: Where its events go.
+    """
+
+    def __init__(self, call: Call, sink: Sink[ev.AgentEvent]) -> None:
+        self._call, self._sink = call, sink
+        options, ids = call.options, call.options.runtime.ids
+        self._runtime, self._options = options.runtime, options
+        self.key = options.key_of(call.context)
+        self._identity = RunIdentity(
+            agent_id=self.key.agent_id,
+            agent_name=options.name,
+            user_id=self.key.user_id,
+            session_id=self.key.session_id,
+            turn_id=ids.new_id("turn"),
+            run_id=ids.new_id("run"),
+            reply_id=ids.new_id("reply"),
+        )
+        self.emit = Emitter(self._identity, self._runtime, sink.emit)
+        self._loop = asyncio.get_running_loop()
+        self._steps_ended: asyncio.Future[Step | None] | None = None
+        self._turn_awaited: asyncio.Task[None] | None = None
+        self._interrupted = self._refused = False
+        self.ended: Future[None] = Future()
+
+    # -- from outside, from any thread ----------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """End the run with what it has; its subscriber gets a result that says so."""
+        self._from_outside(self._interrupt)
+
+    def refuse(self) -> None:
+        """End a run that still waits for its session's turn; interrupt one that has it."""
+        self._from_outside(self._refuse)
+
+    def cancel(self) -> None:
+        """End the run at once, as if its subscriber had left."""
+        self._from_outside(self._sink.dispose)
+
+    def _from_outside(self, action: Callable[[], None]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(action)
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        if self._steps_ended is not None and not self._steps_ended.done():
+            self._steps_ended.set_result(None)
+
+    def _refuse(self) -> None:
+        if self._turn_awaited is not None:
+            self._refused = True
+            self._turn_awaited.cancel()
+        else:
+            self._interrupt()
+
+    # -- the ladder: each rung adds one concern and calls the next ------------------------------------------
+
+    async def conduct(self, scheduler: abc.SchedulerBase | None) -> None:
+        """First and last event."""
+        reply_id = self._identity.reply_id
+        self.emit(ev.AgentStart(reply_id=reply_id, session_id=self.key.session_id, name=self._identity.agent_name))
+        try:
+            await self._take_turn(scheduler)
+        except Exception:
+            self.emit(ev.AgentEnd(reply_id=reply_id))
+            raise
+        self.emit(ev.AgentEnd(reply_id=reply_id))
+
+    async def _take_turn(self, scheduler: abc.SchedulerBase | None) -> None:
+        """The session's turn: nobody else is in it meanwhile."""
+        gate = self._runtime.gate((id(self._options.store), self.key))
+        self._turn_awaited = asyncio.current_task()
+        try:
+            async with gate.enter(wait_timeout=self._options.wait_timeout):
+                self._turn_awaited = None
+                with self._runtime.single(LiveRuns).open(self._options.store, self.key, self):
+                    await self._use_session(scheduler)
+        except asyncio.CancelledError:
+            if not self._refused:
+                raise
+            raise AgentClosed("the agent was closed while this call waited for its session's turn") from None
+        finally:
+            self._turn_awaited = None
+
+    async def _use_session(self, scheduler: abc.SchedulerBase | None) -> None:
+        """The state: loaded before, saved after, whatever happens between."""
+        session = await StoredSession.open(self.key, store=self._options.store, cache=self._runtime.single(StateCache))
+        try:
+            result = await self._answer(session, scheduler)
+        except BaseException as error:
+            self._close_calls(session)
+            await _save_after(session, error)
+            raise
+        await session.save()
+        self.emit(ev.AgentResult(result=result))
+
+    async def _answer(self, session: StoredSession, scheduler: abc.SchedulerBase | None) -> Msg:
+        """The input goes in, the steps run, the result comes out."""
+        for record in take_in(session.state.context, self._call.messages, self._intake()):
+            session.record(record)
+        run = RunHandle(self.emit, session, context=self._call.context, runtime=self._runtime)
+        first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
+        last = await self._drive(loop(self._turn, first, self._follow), scheduler)
+        if last is None:
+            self._close_calls(session)
+            return self._announce(session, _INTERRUPTED_TEXT, GenerateReason.INTERRUPTED)
+        return self._result(session, last)
+
+    async def _drive(self, steps: Observable[Step], scheduler: abc.SchedulerBase | None) -> Step | None:
+        """The steps; None when they were interrupted. Returns when every task below has ended."""
+        ended: asyncio.Future[Step | None] = self._loop.create_future()
+        last: list[Step] = []
+
+        def on_next(step: Step) -> None:
+            last[:] = [step]
+
+        def on_error(error: Exception) -> None:
+            if not ended.done():
+                ended.set_exception(error)
+
+        def on_completed() -> None:
+            if not ended.done():
+                ended.set_result(last[0])
+
+        self._steps_ended = ended
+        subscription = SingleAssignmentDisposable()
+        try:
+            async with Scope():
+                try:
+                    if not self._interrupted:
+                        subscription.disposable = steps.subscribe(on_next, on_error, on_completed, scheduler=scheduler)
+                        return await ended
+                    return None
+                finally:
+                    subscription.dispose()
+        finally:
+            self._steps_ended = None
+            if ended.done() and not ended.cancelled():
+                ended.exception()  # it is on its way already
+
+    # -- one step after the other ---------------------------------------------------------------------------
+
+    def _turn(self, step: Step) -> Observable[Step]:
+        attempt = self._call.pipeline.attempt(step)
+        if step.mode is not Mode.CONCLUDE:
+            return attempt
+
+        def concluded(error: Exception, _: Observable[Step]) -> Observable[Step]:
+            if not isinstance(error, ProviderError):
+                raise error
+            said = f"{_FAILED_CONCLUSION}: {error}"
+            return reactivex.of(step.finish(said, GenerateReason.MAX_ITERATIONS))
+
+        return attempt.pipe(ops.catch(concluded))
+
+    def _follow(self, step: Step) -> Step | None:
+        """What comes after a step; None at the end."""
+        reply = step.reply
+        if step.finished is not None or reply is None or step.mode is Mode.CONCLUDE:
+            return None
+        mode = Mode.NORMAL
+        if not reply.tool_calls:
+            if reply.text.strip() or step.mode is Mode.ASK_AGAIN:
+                return None
+            mode = Mode.ASK_AGAIN
+        number, limit = step.number + 1, self._options.max_iters
+        if number >= limit:
+            self.emit(ev.ExceedMaxIters(reply_id="", max_iters=limit, current_iter=limit))
+            mode = Mode.CONCLUDE
+        return Step(number=number, identity=step.identity, card=step.card, mode=mode, run=step.run)
+
+    # -- results --------------------------------------------------------------------------------------------
+
+    def _result(self, session: StoredSession, last: Step) -> Msg:
+        finish = last.finished
+        if finish is None:
+            assert last.reply is not None  # a step that is not finished has asked the model
+            empty = not last.reply.tool_calls and not last.reply.text.strip()
+            return last.reply.with_reason(GenerateReason.EMPTY_REPLY) if empty else last.reply
+        if finish.reason is not GenerateReason.TOOL_SUSPENDED:
+            self._close_calls(session)
+        if finish.message is not None:
+            return self._announce(session, finish.message.text, finish.reason)
+        assert last.reply is not None  # Step.finish has seen to it
+        self.emit(ev.RequestStop(reason=finish.reason.value.lower(), generate_reason=finish.reason))
+        return last.reply.with_reason(finish.reason)
+
+    def _announce(self, session: StoredSession, text: str, reason: GenerateReason) -> Msg:
+        """Say something in the agent's own name: as events, and as a message of the session."""
+        id = self._runtime.ids.new_id("message")
+        start = self.emit(ev.TextBlockStart(reply_id=id, block_id="text"))
+        self.emit(ev.TextBlockDelta(reply_id=id, block_id="text", delta=text))
+        self.emit(ev.TextBlockEnd(reply_id=id, block_id="text", metadata={REASON_KEY: reason.value}))
+        said = replace(
+            Msg.assistant(text, name=self._identity.agent_name),
+            id=id,
+            timestamp=timestamp_of(start.created_at or self._runtime.clock.now()),
+        ).with_reason(reason)
+        session.record(ReplyRecorded(said))
+        return said
+
+    def _intake(self) -> Intake:
+        runtime = self._runtime
+        return Intake(new_id=lambda: runtime.ids.new_id("message"), now=runtime.clock.now())
+
+    def _close_calls(self, session: StoredSession) -> None:
+        """Give open calls a result, so that the next call on the session can go on."""
+        open_calls = session.state.context.open_calls
+        if open_calls:
+            intake = self._intake()
+            session.record(CallsClosed(tuple(intake.closing(call) for call in open_calls)))
+
+
+async def _save_after(session: StoredSession, error: BaseException) -> None:
+    """Save what was recorded before a failure; a second failure is attached to the first."""
+    try:
+        await session.save()
+    except Exception as failure:
+        error.add_note(f"the session could not be saved either: {failure}")
+        logger().warning("state_not_saved", error=type(failure).__name__)
+
+
+def run_of(call: Call, sink: Sink[ev.AgentEvent], *, started: Callable[[Run], None]) -> Observable[None]:
+    """A run, as an Observable that ends with it.
+
+    Args:
+        call: What is called.
+        sink: Where its events go.
+        started: Told of the run before it begins.
+    """
+
+    def subscribe(observer: abc.ObserverBase[None], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+        run = Run(call, sink)
+        started(run)
+
+        async def conduct(_: SourceTask[None]) -> None:
+            await run.conduct(scheduler)
+
+        task = SourceTask(conduct, observer)
+        task.when_done(lambda: run.ended.set_result(None))
+        return task
+
+    return Observable(subscribe)

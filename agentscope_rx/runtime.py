@@ -1,0 +1,143 @@
+"""What all agents of a builder share: time, identity, chance, threads, and whose turn it is.
+
+This is the only module that reads a clock or draws a random number. A run that gets both from somewhere else, a
+test or a recording, behaves the same each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar, cast
+
+from agentscope_rx.gates import SessionGate
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    """Time."""
+
+    def now(self) -> datetime:
+        """The wall clock, with its zone."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds on the clock that time-outs go by."""
+        ...
+
+
+class Ids(Protocol):
+    """Identity."""
+
+    def new_id(self, kind: str, /) -> str:
+        """A new id; `kind` says what it is for, for those who hand out readable ones."""
+        ...
+
+
+class SystemClock:
+    """The computer's clocks; `monotonic()` is the running loop's, so that virtual time holds for it too."""
+
+    def now(self) -> datetime:
+        """The wall clock, in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """The running loop's time, else the computer's."""
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return time.monotonic()
+
+
+class UniqueIds:
+    """Ids of 32 hexadecimal digits: a random part for the process and a count.
+
+    Making one costs a tenth of a UUID, and each event has one. A forked process draws a new random part.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._draw()
+        os.register_at_fork(after_in_child=self._draw)
+
+    def _draw(self) -> None:
+        self._prefix = secrets.token_hex(10)
+        self._count = 0
+
+    def new_id(self, kind: str, /) -> str:
+        """A new id; `kind` does not matter."""
+        with self._lock:
+            self._count += 1
+            return f"{self._prefix}{self._count:012x}"
+
+
+class Runtime:
+    """Shared by a builder, the builders derived from it and all their agents.
+
+    Args:
+        clock: Where time comes from.
+        ids: Where ids come from.
+        jitter: Gives a number from 0 to 1, for the waits between two attempts.
+        tool_threads: How many synchronous tools may run at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        jitter: Callable[[], float] = random.random,
+        tool_threads: int = 16,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.ids: Ids = ids or UniqueIds()
+        self.jitter = jitter
+        self._tool_threads = tool_threads
+        self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._gates: dict[Hashable, SessionGate] = {}
+        self._single: dict[object, object] = {}
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        """The threads in which synchronous tools run."""
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(self._tool_threads, thread_name_prefix="agentscope-rx-tool")
+            return self._threads
+
+    def gate(self, key: Hashable) -> SessionGate:
+        """The gate of one session: who holds it, and who waits.
+
+        Args:
+            key: Store, agent, user and session.
+        """
+        with self._lock:
+            gate = self._gates.get(key)
+            if gate is None:
+                gate = self._gates[key] = SessionGate(key, on_idle=self._forget)
+            return gate.claimed()
+
+    def _forget(self, gate: SessionGate) -> None:
+        with self._lock:
+            if gate.unclaimed and self._gates.get(gate.key) is gate:
+                del self._gates[gate.key]
+
+    def single(self, make: Callable[[], T]) -> T:
+        """The one thing of its kind in this Runtime, made on first use.
+
+        Args:
+            make: A class or function; also the name of the thing.
+        """
+        with self._lock:
+            if make not in self._single:
+                self._single[make] = make()
+            return cast(T, self._single[make])

@@ -1,0 +1,106 @@
+"""What comes into a session from outside, before the first step of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from agentscope_rx.errors import InvalidOption
+from agentscope_rx.history import History
+from agentscope_rx.messages import (
+    Msg,
+    Role,
+    TextBlock,
+    ToolResultBlock,
+    ToolResultState,
+    ToolUseBlock,
+    timestamp_of,
+)
+from agentscope_rx.state import CallsClosed, InputAccepted, Record
+from agentscope_rx.wire import clean_text
+
+CLOSED_TEXT: Final = "This tool call was interrupted; whether it had any effect is not known."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """How messages get their identity.
+
+    Args:
+        new_id: Makes an id.
+        now: The moment of acceptance.
+    """
+
+    new_id: Callable[[], str]
+    now: datetime
+
+    def accept(self, message: Msg) -> Msg:
+        """The message as the session keeps it: with id and timestamp, and without lone surrogates."""
+        content = tuple(
+            replace(block, text=clean_text(block.text)) if isinstance(block, TextBlock) else block
+            for block in message.content
+        )
+        return replace(
+            message,
+            id=self.new_id(),
+            timestamp=timestamp_of(self.now),
+            content=content,
+        )
+
+    def closing(self, call: ToolUseBlock) -> Msg:
+        """The result of a call that nobody can answer any more."""
+        result = ToolResultBlock(
+            id=call.id,
+            name=call.name,
+            output=(TextBlock(text=CLOSED_TEXT),),
+            state=ToolResultState.INTERRUPTED,
+        )
+        return self.accept(Msg.tool(result))
+
+
+def messages_of(input: str | Msg | Sequence[Msg] | None) -> tuple[Msg, ...]:
+    """The messages of a call's input.
+
+    Raises:
+        InvalidOption: A message has a role that no input may have.
+    """
+    if input is None:
+        return ()
+    if isinstance(input, str):
+        return (Msg.user(input),)
+    messages = (input,) if isinstance(input, Msg) else tuple(input)
+    for message in messages:
+        if message.role is Role.SYSTEM:
+            raise InvalidOption("input", message.text, "a SYSTEM message is no input; set sys_prompt instead")
+    return messages
+
+
+def take_in(history: History, messages: Sequence[Msg], intake: Intake) -> list[Record]:
+    """The records with which a run begins.
+
+    Results for open calls come first; open calls that get none are closed, since what follows would otherwise
+    separate them from any answer; then the messages.
+
+    Args:
+        history: The session's history.
+        messages: The input.
+        intake: How messages get their identity.
+
+    Raises:
+        InvalidToolPairs: Through the fold, when a TOOL message answers no open call.
+    """
+    accepted = [intake.accept(message) for message in messages]
+    answers = [message for message in accepted if message.role is Role.TOOL]
+    others = [message for message in accepted if message.role is not Role.TOOL]
+    answered = {result.id for message in answers if (result := message.tool_result) is not None}
+    closed = tuple(intake.closing(call) for call in history.open_calls if call.id not in answered)
+    records: list[Record] = []
+    if answers:
+        records.append(InputAccepted(tuple(answers)))
+    if closed:
+        records.append(CallsClosed(closed))
+    if others:
+        records.append(InputAccepted(tuple(others)))
+    return records

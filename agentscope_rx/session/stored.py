@@ -1,0 +1,101 @@
+"""The one writer of a session's state, for as long as a run holds the session's turn."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+from agentscope_rx.state import AgentState, Record
+from agentscope_rx.stores import SessionKey, StateStore
+from agentscope_rx.stores.store import ABSENT
+
+_CACHED_STATES: Final = 256
+
+
+class StateCache:
+    """The newest states of a Runtime, as values.
+
+    A store holds bytes. A state that is read from them knows nothing of its history: neither what it weighs nor how
+    it is written. The cache spares the next run of the session the reading and the weighing.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._states: OrderedDict[tuple[int, SessionKey], tuple[int, AgentState]] = OrderedDict()
+
+    def find(self, store: StateStore, key: SessionKey, version: int) -> AgentState | None:
+        """The state of this version, if it is known."""
+        with self._lock:
+            known = self._states.get((id(store), key))
+            return known[1] if known is not None and known[0] == version else None
+
+    def keep(self, store: StateStore, key: SessionKey, version: int, state: AgentState) -> None:
+        """Remember a state, and forget the one that was not used for longest."""
+        with self._lock:
+            self._states[(id(store), key)] = (version, state)
+            self._states.move_to_end((id(store), key))
+            if len(self._states) > _CACHED_STATES:
+                self._states.popitem(last=False)
+
+
+class StoredSession:
+    """A session's state, loaded from a store and saved to it.
+
+    `record` changes the state in memory, at once, on the run's loop; `save` writes it where it differs from what
+    the store holds.
+
+    Args:
+        state: The state as loaded.
+        version: Its version in the store.
+        key: The session.
+        store: Where it is kept.
+        cache: What this process knows of stored states.
+    """
+
+    def __init__(
+        self, state: AgentState, version: int, *, key: SessionKey, store: StateStore, cache: StateCache
+    ) -> None:
+        self._state = self._saved = state
+        self._version = version
+        self._key, self._store, self._cache = key, store, cache
+
+    @classmethod
+    async def open(cls, key: SessionKey, *, store: StateStore, cache: StateCache) -> StoredSession:
+        """Load the session, or begin it.
+
+        Raises:
+            StateUnreadable: Something is stored that cannot be read; no fresh state is made in its place.
+        """
+        stored = await store.get(key)
+        if stored is None:
+            fresh = AgentState(session_id=key.session_id, user_id=key.user_id)
+            return cls(fresh, ABSENT, key=key, store=store, cache=cache)
+        state = cache.find(store, key, stored.version)
+        if state is None:
+            state = AgentState.from_json(stored.body)
+        return cls(state, stored.version, key=key, store=store, cache=cache)
+
+    @property
+    def state(self) -> AgentState:
+        """The newest state."""
+        return self._state
+
+    def record(self, record: Record, /) -> AgentState:
+        """Fold a record into the state."""
+        self._state = self._state.apply(record)
+        return self._state
+
+    async def save(self) -> None:
+        """Store the state, if it has changed.
+
+        Raises:
+            StateConflict: Somebody else stored another version meanwhile; nothing was overwritten.
+        """
+        state = self._state
+        if state is self._saved:
+            return
+        body = state.to_json()
+        self._version = await self._store.put(self._key, body, expected_version=self._version)
+        self._saved = state
+        self._cache.keep(self._store, self._key, self._version, state)

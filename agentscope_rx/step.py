@@ -1,0 +1,245 @@
+"""Step: what travels through the pipe, and the run that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final, Protocol, TypeVar
+
+from agentscope_rx.draft import Change, RequestDraft
+from agentscope_rx.events import AgentEvent, Execution, stamp
+from agentscope_rx.history import History
+from agentscope_rx.messages import GenerateReason, Msg
+from agentscope_rx.requests import Model, Purpose
+from agentscope_rx.runtime import Runtime
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.state import AgentState, Record
+
+E = TypeVar("E", bound=AgentEvent)
+_NONE_YET: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """What a request must know of the model that it is prepared for.
+
+    Args:
+        name: The model's name.
+        window: Tokens of request and answer together; None = not known.
+        max_output: Tokens of an answer; None = not known.
+        model: The model itself.
+    """
+
+    name: str
+    window: int | None = None
+    max_output: int | None = None
+    model: Model = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, model: Model) -> ModelCard:
+        """The card of a model."""
+        return cls(name=model.name, window=model.context_window, max_output=model.max_output_tokens, model=model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunIdentity:
+    """Who runs, for whom: agent, session, turn (one user command) and run (one attempt at it).
+
+    Args:
+        reply_id: One id for the whole call, as `AGENT_START` has it.
+    """
+
+    agent_id: str
+    agent_name: str
+    user_id: str | None
+    session_id: str
+    turn_id: str
+    run_id: str
+    reply_id: str
+
+    @property
+    def execution(self) -> Execution:
+        """The part that every event carries."""
+        return Execution(agent_id=self.agent_id, session_id=self.session_id, turn_id=self.turn_id, run_id=self.run_id)
+
+
+class Session(Protocol):
+    """The owner and only writer of a session's state."""
+
+    @property
+    def state(self) -> AgentState:
+        """The newest state."""
+        ...
+
+    def record(self, record: Record, /) -> AgentState:
+        """Fold a record into the state, at once."""
+        ...
+
+
+class Emitter:
+    """The way out of a run: gives each event its identity and hands it on. Safe from any thread.
+
+    Args:
+        identity: Who runs, for whom.
+        runtime: Where ids and moments come from.
+        publish: Hands an event to the run's subscriber.
+    """
+
+    __slots__ = ("_clock", "_execution", "_ids", "_publish", "_reply_id")
+
+    def __init__(self, identity: RunIdentity, runtime: Runtime, publish: Callable[[AgentEvent], None]) -> None:
+        self._ids, self._clock = runtime.ids, runtime.clock
+        self._reply_id, self._execution = identity.reply_id, identity.execution
+        self._publish = publish
+
+    def __call__(self, event: E) -> E:
+        stamp(
+            event,
+            id=self._ids.new_id("event"),
+            created_at=self._clock.now(),
+            call_reply_id=self._reply_id,
+            execution=self._execution,
+        )
+        self._publish(event)
+        return event
+
+
+class RunHandle:
+    """The run behind a step: its way out, its session, and how far it has come.
+
+    Attributes:
+        materials: What was loaded once for the whole call, by name.
+        acted: The newest step whose tools have begun.
+        running: The operator at work.
+        furthest: The newest step that left an operator.
+
+    Args:
+        emit: Publishes an event.
+        session: The session's state.
+        context: What the application handed along.
+        runtime: Clock, ids and threads.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_session",
+        "acted",
+        "context",
+        "emit",
+        "furthest",
+        "materials",
+        "running",
+        "runtime",
+    )
+
+    def __init__(self, emit: Emitter, session: Session, *, context: RuntimeContext, runtime: Runtime) -> None:
+        self.emit, self._session = emit, session
+        self.context, self.runtime = context, runtime
+        self._begun = self.acted = _NONE_YET
+        self.materials: dict[str, object] = {}
+        self.running = ""
+        self.furthest: Step | None = None
+
+    @property
+    def state(self) -> AgentState:
+        """The session's newest state."""
+        return self._session.state
+
+    def record(self, record: Record) -> AgentState:
+        """Change the session; gives the new state."""
+        return self._session.record(record)
+
+    def begins(self, number: int) -> bool:
+        """Note that the request of step `number` begins; whether it had begun before."""
+        again, self._begun = self._begun == number, number
+        return again
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long an operator took, in seconds of the run's clock."""
+
+    operator: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """An operator wants the run to end here.
+
+    Args:
+        message: The answer; None = the reply that the model gave.
+        reason: Why.
+    """
+
+    message: Msg | None
+    reason: GenerateReason
+
+
+class Mode(StrEnum):
+    """What a step is for.
+
+    `ask_again` follows an empty reply: the request says so. `conclude` is the one call after the limit of steps:
+    no tools, and a request to sum up.
+    """
+
+    NORMAL = "normal"
+    ASK_AGAIN = "ask_again"
+    CONCLUDE = "conclude"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One reasoning step, as data. Operators never change it; they return another one.
+
+    Args:
+        number: Which step of the run, from 0.
+        identity: Who runs, for whom.
+        card: The model of this attempt.
+        call_id: One id of the request: of its events, its manifest and its log records. Set by `begin_request`.
+        purpose: What the model is called for.
+        mode: What the step is for.
+        state: The session's state when the request began.
+        history: The working history that this step proposes.
+        draft: The request in the making.
+        changes: What operators changed so far.
+        timings: How long they took.
+        reply: The model's answer, once it is there.
+        finished: Set by `finish`.
+        run: The run behind the step; no part of its value.
+    """
+
+    number: int
+    identity: RunIdentity
+    card: ModelCard
+    call_id: str = ""
+    purpose: Purpose = "reasoning"
+    mode: Mode = Mode.NORMAL
+    state: AgentState = field(default_factory=AgentState)
+    history: History = field(default_factory=History)
+    draft: RequestDraft = field(default_factory=RequestDraft)
+    changes: tuple[Change, ...] = ()
+    timings: tuple[Timing, ...] = ()
+    reply: Msg | None = None
+    finished: Finish | None = None
+    run: RunHandle = field(compare=False, repr=False)
+
+    def emit(self, event: E) -> E:
+        """Publish an event of this run; gives it back with its id and moment."""
+        return self.run.emit(event)
+
+    def finish(self, message: str | Msg | None, reason: GenerateReason) -> Step:
+        """The same step, which ends the run: no later operator sees it.
+
+        Args:
+            message: The answer of the call; None = the model's reply.
+            reason: Why, for those who read the answer.
+
+        Raises:
+            ValueError: There is no message and no reply.
+        """
+        if message is None and self.reply is None:
+            raise ValueError("finish(None, ...) needs a reply; before call_model give it a message")
+        answer = Msg.assistant(message) if isinstance(message, str) else message
+        return replace(self, finished=Finish(answer, reason))

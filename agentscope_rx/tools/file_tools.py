@@ -1,0 +1,246 @@
+"""The tools with which a model looks at files without changing any.
+
+They are plain functions: what they return is what the model reads, what they raise becomes an error result.
+Their names, parameters and docstrings are what the model is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+
+from agentscope_rx.errors import InvalidOption
+from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
+from agentscope_rx.workspace.paths import shown
+from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
+from agentscope_rx.workspace.text import LineWindow, binary_type, decode_text
+
+EMPTY_FILE = "(The file exists and is empty.)"
+EMPTY_DIRECTORY = "(The directory is empty.)"
+NO_MATCHES = "No matches found."
+
+_PIECE_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileToolLimits:
+    """How much one call of a file tool returns; what is cut says so and how to see the rest.
+
+    Args:
+        lines: Lines of one `read_file`. Default 2,000.
+        read_bytes: Bytes of one `read_file`. Default 256 KiB.
+        entries: Entries of one `list_files`. Default 500.
+        search: How far one `grep_files` goes. Default `SearchLimits()`.
+
+    Raises:
+        InvalidOption: If a number is less than 1.
+    """
+
+    lines: int = 2000
+    read_bytes: int = 256 * 1024
+    entries: int = 500
+    search: SearchLimits = dataclass_field(default_factory=SearchLimits)
+
+    def __post_init__(self) -> None:
+        for option in ("lines", "read_bytes", "entries"):
+            if getattr(self, option) < 1:
+                raise InvalidOption(option, getattr(self, option), "give at least 1")
+
+
+def file_tools(
+    workspace: WorkspaceFS, *, limits: FileToolLimits | None = None
+) -> list[Callable[..., Awaitable[str]]]:
+    """Make the read-only file tools of a workspace: `read_file`, `list_files` and `grep_files`.
+
+    Args:
+        workspace: The files that they see.
+        limits: How much one call returns. Default `FileToolLimits()`.
+
+    Examples:
+        >>> [tool.__name__ for tool in file_tools(InMemoryWorkspace())]
+        ['read_file', 'list_files', 'grep_files']
+    """
+    tools = FileTools(workspace, limits=limits)
+    return [tools.read_file, tools.list_files, tools.grep_files]
+
+
+class FileTools:
+    """The read-only file tools of one workspace, as methods.
+
+    Args:
+        workspace: The files that they see.
+        limits: How much one call returns. Default `FileToolLimits()`.
+
+    Examples:
+        >>> await FileTools(InMemoryWorkspace({"a.txt": "hello"})).read_file("a.txt")
+        'hello'
+    """
+
+    def __init__(self, workspace: WorkspaceFS, *, limits: FileToolLimits | None = None) -> None:
+        self._workspace = workspace
+        self._limits = limits or FileToolLimits()
+
+    async def read_file(self, path: str, offset: int = 0, limit: int = 0, line_numbers: bool = False) -> str:
+        """Read a text file of the workspace, whole or a range of its lines.
+
+        A long file is returned in parts; the note at the end of a part says how to go on. To find a place in
+        a long file, search it with grep_files first.
+
+        Args:
+            path: The file, relative to the workspace, such as 'src/app.py'.
+            offset: How many lines to skip, so 0 starts at line 1 and 100 at line 101.
+            limit: How many lines to return at most; 0 for as many as one call can return.
+            line_numbers: Whether to put its number, counted from 1, before each line. Leave it off when the
+                text is going to be edited or quoted.
+
+        Raises:
+            ValueError: If `offset` or `limit` is negative, or `offset` is past the last line.
+            FileNotFoundError: If there is no such file.
+            IsADirectoryError: If it is a directory.
+            PathRefused: If it is not inside the workspace.
+        """
+        if offset < 0 or limit < 0:
+            raise ValueError("offset and limit are numbers of lines: give 0 or more")
+        count = min(limit, self._limits.lines) if limit else self._limits.lines
+        window = LineWindow(first=offset, count=count, max_bytes=self._limits.read_bytes)
+        try:
+            size, binary = await self._fill(path, window)
+        except FileNotFoundError:
+            raise _nothing_at(path) from None
+        except IsADirectoryError:
+            raise IsADirectoryError(f"{shown(path)} is a directory: look into it with list_files") from None
+        if binary is not None:
+            return f"({shown(path)} is binary: {binary}, {size} bytes. It cannot be shown as text.)"
+        if size == 0:
+            return EMPTY_FILE
+        if not window.lines:
+            raise ValueError(f"offset {offset} is past the end: {shown(path)} has {window.seen} lines")
+        return _rendered(window, size=size, offset=offset, line_numbers=line_numbers)
+
+    async def list_files(self, path: str = ".") -> str:
+        """List a directory of the workspace: one entry a line, without what is in its subdirectories.
+
+        Directories are marked [DIR] and files [FILE] with their size. The paths can be given to the other
+        file tools as they are.
+
+        Args:
+            path: The directory, relative to the workspace; '.' is the workspace itself.
+
+        Raises:
+            FileNotFoundError: If there is no such directory.
+            NotADirectoryError: If it is a file.
+            PathRefused: If it is not inside the workspace.
+        """
+        try:
+            entries = await self._workspace.list(path)
+        except FileNotFoundError:
+            raise _nothing_at(path) from None
+        except NotADirectoryError:
+            raise NotADirectoryError(f"{shown(path)} is no directory: read it with read_file") from None
+        if not entries:
+            return EMPTY_DIRECTORY
+        lines = [_entry(entry) for entry in entries[: self._limits.entries]]
+        if len(lines) < len(entries):
+            lines.append(f"[Only the first {len(lines)} of {len(entries)} entries are shown.]")
+        return "\n".join(lines)
+
+    async def grep_files(self, pattern: str, path: str | None = None, glob: str | None = None) -> str:
+        """Search the text files of the workspace for a text and return the lines that hold it.
+
+        Each line of the result is 'path:line number:text', with line numbers counted from 1. Files behind
+        symbolic links, binary files and the folders of version control are left out.
+
+        Args:
+            pattern: The text to search for, taken letter by letter (no regular expression), within one line,
+                case-sensitive.
+            path: The directory or file to search, relative to the workspace; the whole workspace if left out.
+            glob: Search only files that fit this pattern, such as '*.py' (at any depth) or 'tests/**/*.py'
+                (relative to path); all files if left out.
+
+        Raises:
+            ValueError: If `pattern` is empty or has more than one line, or `glob` is malformed.
+            FileNotFoundError: If `path` does not exist.
+            FileTooLarge: If `path` is a file that is too large to be searched.
+            PathRefused: If `path` is not inside the workspace.
+        """
+        # Models say "not given" with an empty text too.
+        where, limits = path or ".", self._limits.search
+        try:
+            result = await search_text(self._workspace, pattern, path=where, glob=glob or None, limits=limits)
+        except FileNotFoundError:
+            raise _nothing_at(where) from None
+        lines = [f"{match.path}:{match.line}:{match.text}" for match in result.matches] or [NO_MATCHES]
+        return "\n".join([*lines, *_search_notes(result, limits)])
+
+    async def _fill(self, path: str, window: LineWindow) -> tuple[int, str | None]:
+        """Read up to the end of the window; return the file's size, and its type if it is binary."""
+        content = await self._workspace.read(path, limit=_PIECE_BYTES)
+        if (binary := binary_type(content.data)) is not None:
+            return content.size, binary
+        position = 0
+        while content.data:
+            window.feed(content.data)
+            position += len(content.data)
+            if window.full or position >= content.size:
+                break
+            content = await self._workspace.read(path, offset=position, limit=_PIECE_BYTES)
+        window.close()
+        return content.size, None
+
+
+def _rendered(window: LineWindow, *, size: int, offset: int, line_numbers: bool) -> str:
+    decoded = decode_text(b"\n".join(window.lines), cut=window.cut)
+    lines = decoded.text.split("\n")
+    if line_numbers:
+        lines = [f"{number:>6}\t{line}" for number, line in enumerate(lines, offset + 1)]
+    return "\n".join([*lines, *_read_notes(window, size=size, offset=offset, lossy=decoded.lossy)])
+
+
+def _read_notes(window: LineWindow, *, size: int, offset: int, lossy: bool) -> list[str]:
+    notes: list[str] = []
+    if lossy:
+        notes.append("[The file is not valid UTF-8: bytes that could not be decoded are shown as \ufffd.]")
+    if window.cut:
+        notes.append(
+            f"[Line {offset + 1} was cut: it is longer than {len(window.lines[0])} bytes. "
+            f"Lines after it, if there are any, start at offset={offset + 1}.]"
+        )
+    elif window.position < size:
+        last = offset + len(window.lines)
+        notes.append(
+            f"[Lines {offset + 1} to {last} shown, and the file goes on ({size} bytes in all). "
+            f"Continue with offset={last}.]"
+        )
+    return notes
+
+
+def _entry(entry: FileStat) -> str:
+    if entry.kind is FileKind.DIRECTORY:
+        return f"[DIR] {entry.path}"
+    return f"[FILE] {entry.path} ({entry.size} bytes)"
+
+
+def _search_notes(result: SearchResult, limits: SearchLimits) -> list[str]:
+    notes: list[str] = []
+    if result.more_matches:
+        notes.append(
+            f"[Only the first {limits.matches} matching lines are shown. "
+            "Narrow the search with path, glob or a longer pattern.]"
+        )
+    if result.more_files:
+        notes.append(f"[Only {limits.files} files were searched. Narrow the search with path or glob.]")
+    left_out = [
+        f"{count} {what}"
+        for count, what in (
+            (result.binary, "binary"),
+            (result.too_large, f"larger than {limits.file_bytes} bytes"),
+            (result.unreadable, "unreadable"),
+        )
+        if count
+    ]
+    return [*notes, f"[Not searched: {', '.join(left_out)}.]"] if left_out else notes
+
+
+def _nothing_at(path: str) -> FileNotFoundError:
+    return FileNotFoundError(f"there is no file or directory {shown(path)}: look around with list_files")

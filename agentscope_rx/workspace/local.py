@@ -1,0 +1,219 @@
+"""A workspace in a directory of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from agentscope_rx.errors import PathRefused, WorkspaceConflict, WorkspaceError
+from agentscope_rx.workspace.containment import (
+    CAN_CONTAIN,
+    OPEN_DIRECTORY,
+    Missing,
+    Place,
+    open_file,
+    open_place,
+)
+from agentscope_rx.workspace.filesystem import (
+    DEFAULT_MAX_READ_BYTES,
+    FileContent,
+    FileKind,
+    FileStat,
+    check_max_read_bytes,
+    check_write,
+    part_length,
+    version_of,
+)
+from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
+from agentscope_rx.workspace.replacement import digest, replace_file
+
+_T = TypeVar("_T")
+
+# No path can name it, it is no file, it is a link that leads out or nowhere, or it is gone meanwhile.
+_LEFT_OUT = (PathRefused, FileNotFoundError, NotADirectoryError, PermissionError)
+
+
+class LocalWorkspace:
+    """The files below one directory, reachable only from the inside of it.
+
+    Symbolic links that stay inside are followed, others refused; see `containment.py` for what that holds
+    against and what not. A write goes to a temporary file that takes the place of the old one, so a reader
+    sees the old content or the new; mode bits are kept, owner and hard links are not. `if_match` is exact
+    among the `LocalWorkspace`s of all processes where the file system has locks on directories, and otherwise
+    among those of this process; other programs take part in neither.
+
+    Args:
+        root: The directory; it must exist. Looked up once, here, so later changes of the working directory or
+            of links above it make no difference.
+        read_only: True to refuse every write. Default False.
+        max_read_bytes: How many bytes one `read` returns at most. Default 32 MiB.
+
+    Raises:
+        FileNotFoundError: If `root` does not exist.
+        NotADirectoryError: If `root` is no directory.
+        InvalidOption: If `max_read_bytes` is less than 1.
+        WorkspaceError: If this system cannot open files relative to a directory (Windows).
+
+    Examples:
+        >>> workspace = LocalWorkspace("/srv/ws")
+        >>> version = await workspace.write("src/app.py", b"print('hi')")
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        max_read_bytes: int = DEFAULT_MAX_READ_BYTES,
+    ) -> None:
+        if not CAN_CONTAIN:
+            raise WorkspaceError("LocalWorkspace needs Linux, macOS or BSD: this system cannot contain links")
+        self._root = Path(os.path.realpath(root, strict=True))
+        if not self._root.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(root))
+        self._roots = (str(self._root), os.path.abspath(root))
+        self._read_only = read_only
+        self._max_read_bytes = check_max_read_bytes(max_read_bytes)
+
+    def __repr__(self) -> str:
+        return f"LocalWorkspace({str(self._root)!r}, read_only={self._read_only})"
+
+    @property
+    def root(self) -> Path:
+        """The real path of the directory; an absolute path below it is taken as relative to it."""
+        return self._root
+
+    async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
+        """Find where a path leads behind all links; see `WorkspaceFS.resolve`."""
+        return await asyncio.to_thread(self._resolve, self._inside(path))
+
+    async def read(
+        self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
+    ) -> FileContent:
+        """Read a file or a part of it; see `WorkspaceFS.read`."""
+        return await asyncio.to_thread(self._read, self._inside(path), offset, limit)
+
+    async def write(
+        self,
+        path: str | WorkspacePath,
+        data: bytes,
+        *,
+        if_match: str | None = None,
+        create_only: bool = False,
+    ) -> str:
+        """Replace or create a file in one piece; see `WorkspaceFS.write`.
+
+        A cancelled write is waited for: afterwards it has happened or not, and nothing happens later.
+        """
+        inside = self._inside(path)
+        check_write(if_match=if_match, create_only=create_only)
+        if self._read_only:
+            raise WorkspaceError(f"{shown(path)} was not written: the workspace is read-only")
+        return await _to_the_end(lambda: self._write(inside, data, if_match, create_only))
+
+    async def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
+        """List a directory; see `WorkspaceFS.list`."""
+        return await asyncio.to_thread(self._list, self._inside(path))
+
+    async def stat(self, path: str | WorkspacePath) -> FileStat:
+        """Look at one file or directory; see `WorkspaceFS.stat`."""
+        return await asyncio.to_thread(self._stat, self._inside(path))
+
+    def _inside(self, path: str | WorkspacePath) -> WorkspacePath:
+        return resolve_path(path, roots=self._roots)
+
+    # -- in a thread ----------------------------------------------------------------------------------------
+
+    def _resolve(self, path: WorkspacePath) -> WorkspacePath:
+        with open_place(self._root, path, missing=Missing.ASSUME) as place:
+            return place.path
+
+    def _read(self, path: WorkspacePath, offset: int, limit: int | None) -> FileContent:
+        with open_place(self._root, path) as place, open_file(place) as file:
+            size = os.fstat(file).st_size
+            length = part_length(path, size, offset, limit, self._max_read_bytes)
+            if length < size or offset:
+                return FileContent(path=path, data=_part(file, offset, length), size=size, version=None)
+            data = _part(file, 0, length)
+            return FileContent(path=path, data=data, size=len(data), version=version_of(data))
+
+    def _write(self, path: WorkspacePath, data: bytes, if_match: str | None, create_only: bool) -> str:
+        missing = Missing.MAKE if if_match is None else Missing.REFUSE
+        try:
+            with open_place(self._root, path, missing=missing) as place:
+                replace_file(place, data, if_match=if_match, create_only=create_only)
+        except FileNotFoundError as error:
+            if if_match is None:
+                raise
+            raise WorkspaceConflict(f"{shown(path)} is gone since it was read") from error
+        return version_of(data)
+
+    def _list(self, path: WorkspacePath) -> tuple[FileStat, ...]:
+        found: list[FileStat] = []
+        with open_place(self._root, path) as place:
+            directory = os.open(place.name, OPEN_DIRECTORY, dir_fd=place.directory)
+            try:
+                with os.scandir(directory) as entries:
+                    for entry in entries:
+                        with suppress(*_LEFT_OUT):
+                            found.append(self._listed(entry, path.child(entry.name)))
+            finally:
+                os.close(directory)
+        return tuple(sorted(found, key=lambda entry: entry.path.name))
+
+    def _listed(self, entry: os.DirEntry[str], path: WorkspacePath) -> FileStat:
+        if not entry.is_symlink():
+            return _described(path, entry.stat(follow_symlinks=False), link=False)
+        with open_place(self._root, path) as place:
+            return _described(path, _looked_at(place), link=True)
+
+    def _stat(self, path: WorkspacePath) -> FileStat:
+        with open_place(self._root, path) as place:
+            status = _looked_at(place)
+            version = None
+            if stat.S_ISREG(status.st_mode) and status.st_size <= self._max_read_bytes:
+                with open_file(place) as file:
+                    version = digest(file)
+            return _described(path, status, link=place.link, version=version)
+
+
+async def _to_the_end(work: Callable[[], _T]) -> _T:
+    # A future and not a task of to_thread(): that one would be cancelled with all tasks when the loop closes.
+    done = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        if not done.cancelled():
+            done.exception()  # the caller no longer wants to know; unasked, asyncio would complain
+        raise
+
+
+def _described(
+    path: WorkspacePath, status: os.stat_result, *, link: bool, version: str | None = None
+) -> FileStat:
+    if stat.S_ISDIR(status.st_mode):
+        kind, size = FileKind.DIRECTORY, 0
+    elif stat.S_ISREG(status.st_mode):
+        kind, size = FileKind.FILE, status.st_size
+    else:
+        raise PathRefused(f"{shown(path)} is neither a file nor a directory")
+    return FileStat(path=path, kind=kind, size=size, modified=status.st_mtime, version=version, link=link)
+
+
+def _looked_at(place: Place) -> os.stat_result:
+    return os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
+
+
+def _part(file: int, offset: int, length: int) -> bytes:
+    if length == 0:
+        return b""
+    with open(file, "rb", closefd=False) as stream:
+        stream.seek(offset)
+        return stream.read(length)

@@ -1,0 +1,198 @@
+"""How a path that a model wrote becomes a path inside the workspace, or is refused.
+
+Nothing here looks at a disk. What a path means once symbolic links come in is decided where files are opened,
+in `containment.py`; both ask `is_reserved`, so a link can lead no further than a path can.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass
+
+from agentscope_rx.errors import PathRefused
+
+RUNTIME_FOLDER = ".agentscope-runtime"
+"""Where sessions keep their logs; no verb of a workspace reaches it, whatever its case."""
+
+TEMPORARY_PREFIX = ".agentscope-tmp-"
+"""How the name of a half-written file begins; as much out of reach as the runtime folder."""
+
+_MAX_NAME_BYTES = 255
+_MAX_PATH_BYTES = 4096
+_DRIVE = re.compile(r"[A-Za-z]:")
+_SEAL = object()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class WorkspacePath:
+    """A path that was checked: relative to the root of a workspace, without `.` and `..`.
+
+    Only `resolve_path` makes one, so who holds a `WorkspacePath` need not check it again.
+
+    Args:
+        parts: The names from the root down; none for the root itself.
+        seal: The resolver's own mark.
+
+    Raises:
+        TypeError: If anybody but the resolver calls it.
+
+    Examples:
+        >>> path = resolve_path("./src//app.py")
+        >>> str(path), path.name, str(path.parent)
+        ('src/app.py', 'app.py', 'src')
+    """
+
+    parts: tuple[str, ...]
+    seal: InitVar[object]
+
+    def __post_init__(self, seal: object) -> None:
+        if seal is not _SEAL:
+            raise TypeError("a WorkspacePath is made by resolve_path() only")
+
+    def __str__(self) -> str:
+        return "/".join(self.parts) or "."
+
+    @property
+    def name(self) -> str:
+        """The last name; empty for the root."""
+        return self.parts[-1] if self.parts else ""
+
+    @property
+    def parent(self) -> WorkspacePath:
+        """The directory that holds it; the root is its own parent."""
+        return WorkspacePath(self.parts[:-1], _SEAL)
+
+    def child(self, name: str) -> WorkspacePath:
+        """The entry `name` of this directory.
+
+        Args:
+            name: One name, as a directory lists it.
+
+        Raises:
+            PathRefused: If no path can name that entry.
+
+        Examples:
+            >>> str(resolve_path("src").child("app.py"))
+            'src/app.py'
+        """
+        path = resolve_path(f"{self}/{name}")
+        if path.parts != (*self.parts, name):
+            raise PathRefused(f"{shown(name)} is not the name of a file or directory")
+        return path
+
+
+def resolve_path(path: str | WorkspacePath, *, roots: Sequence[str] = ()) -> WorkspacePath:
+    """Turn a path that anybody may have written into a path inside the workspace.
+
+    Args:
+        path: Names separated by `/`, relative to the root; `.` is the root. Empty names and `.` are dropped
+            and `..` takes back the name before it, by the text alone.
+        roots: Absolute directories, normalised, that are the workspace's root: an absolute path below one of
+            them is taken as relative to it. Default: none, so that every absolute path is refused.
+
+    Raises:
+        PathRefused: If the path is blank, absolute, leads above the root or into the runtime folder, starts
+            with `~` or a drive letter, or holds a backslash, a control character, a lone surrogate or a name
+            of more than 255 bytes.
+
+    Examples:
+        >>> str(resolve_path("docs/../src/app.py"))
+        'src/app.py'
+        >>> str(resolve_path("/srv/ws/a.txt", roots=["/srv/ws"]))
+        'a.txt'
+    """
+    if isinstance(path, WorkspacePath):
+        return path
+    _check_text(path)
+    parts = tuple(_relative(path, roots))
+    for part in parts:
+        _check_name(part, path)
+    if parts and (parts[0].startswith("~") or _DRIVE.match(parts[0])):
+        raise PathRefused(f"{shown(path)} starts with '~' or a drive letter: {_HOW}")
+    return WorkspacePath(parts, _SEAL)
+
+
+def is_reserved(name: str) -> bool:
+    """Tell whether a name belongs to the library itself and is out of reach.
+
+    Args:
+        name: One name of a path. Case and compatibility forms make no difference, nor do invisible
+            characters, because some file systems ignore them too.
+
+    Examples:
+        >>> is_reserved(".AgentScope-Runtime"), is_reserved("runtime")
+        (True, False)
+    """
+    if name.isascii():
+        visible = name.lower()
+    else:
+        folded = unicodedata.normalize("NFKC", name).casefold()
+        visible = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
+    return visible == RUNTIME_FOLDER or visible.startswith(TEMPORARY_PREFIX)
+
+
+def shown(path: object) -> str:
+    """Quote a path for a message: one line, control characters escaped, cut after 200 characters.
+
+    Args:
+        path: A path, or text that was meant to be one.
+
+    Examples:
+        >>> shown("a\\nb")
+        "'a\\\\nb'"
+    """
+    text = repr(str(path))
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+_HOW = "give a path relative to the workspace, such as 'src/app.py'; '.' is the workspace itself"
+
+
+def _check_text(path: str) -> None:
+    if not path.strip():
+        raise PathRefused(f"the path is empty: {_HOW}")
+    if _has_surrogate(path):
+        raise PathRefused(f"{shown(path)} holds a lone surrogate, which no file name can: {_HOW}")
+    if "\\" in path:
+        raise PathRefused(f"{shown(path)} holds a backslash; names are separated by '/': {_HOW}")
+    if any(unicodedata.category(letter) in {"Cc", "Zl", "Zp"} for letter in path):
+        raise PathRefused(f"{shown(path)} holds a control character or a line break: {_HOW}")
+    if len(path.encode()) > _MAX_PATH_BYTES:
+        raise PathRefused(f"{shown(path)} is longer than {_MAX_PATH_BYTES} bytes")
+
+
+def _check_name(name: str, path: str) -> None:
+    if len(name.encode()) > _MAX_NAME_BYTES:
+        raise PathRefused(f"{shown(path)} holds a name longer than {_MAX_NAME_BYTES} bytes")
+    if is_reserved(name):
+        raise PathRefused(f"{shown(path)} belongs to the runtime, which is out of reach for tools")
+
+
+def _relative(path: str, roots: Sequence[str]) -> list[str]:
+    parts = _normalised(path)
+    if not path.startswith("/"):
+        return parts
+    for root in roots:
+        above = _normalised(root)
+        if parts[: len(above)] == above:
+            return parts[len(above) :]
+    raise PathRefused(f"{shown(path)} is an absolute path outside the workspace: {_HOW}")
+
+
+def _normalised(path: str) -> list[str]:
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            if parts:
+                parts.pop()
+            elif not path.startswith("/"):
+                raise PathRefused(f"{shown(path)} leads above the workspace: {_HOW}")
+        elif part not in {"", "."}:
+            parts.append(part)
+    return parts
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -1,0 +1,33 @@
+"""The operators of a reasoning step, and how to write your own.
+
+which operator do I need?
+begin a request with a fresh snapshot          begin_request
+put prompt, tools and options into it          assemble_request
+refuse what no provider would take             validate_request
+make the proposed history the session's        commit_history
+ask the model                                  call_model
+run the tools that it calls                    run_tools
+
+how do I write one?
+change one text after the other                @text_operator
+change this request only                       @view_operator
+propose a new working history                  @history_operator
+talk to the world                              @effect_operator
+"""
+
+from agentscope_rx.draft import RequestDraft as RequestDraft
+from agentscope_rx.lifting import Operator as Operator
+from agentscope_rx.lifting import StepOperator as StepOperator
+from agentscope_rx.lifting import effect_operator as effect_operator
+from agentscope_rx.lifting import history_operator as history_operator
+from agentscope_rx.lifting import text_operator as text_operator
+from agentscope_rx.lifting import view_operator as view_operator
+from agentscope_rx.operators._assemble_request import SystemPrompt as SystemPrompt
+from agentscope_rx.operators._assemble_request import assemble_request as assemble_request
+from agentscope_rx.operators._begin_request import begin_request as begin_request
+from agentscope_rx.operators._call_model import ChunkOperator as ChunkOperator
+from agentscope_rx.operators._call_model import call_model as call_model
+from agentscope_rx.operators._commit_history import commit_history as commit_history
+from agentscope_rx.operators._run_tools import run_tools as run_tools
+from agentscope_rx.operators._validate_request import validate_request as validate_request
+from agentscope_rx.step import Step as Step

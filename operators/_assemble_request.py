@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.draft import RequestDraft
+from agentscope_rx.lifting import Operator, view_operator
+from agentscope_rx.requests import GenerateOptions
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.step import Mode, Step
+from agentscope_rx.tools import Toolkit
+
+SystemPrompt: TypeAlias = str | Callable[[RuntimeContext], str | Awaitable[str]]
+
+_PROMPT: Final = "system_prompt"
+_ASK_AGAIN: Final = ContextBlock(
+    id="harness:empty_response",
+    kind="empty_response",
+    required=True,
+    text="Your last reply was empty. Answer the user, or call a tool.",
+)
+_CONCLUDE: Final = ContextBlock(
+    id="harness:conclude",
+    kind="conclude",
+    required=True,
+    text=(
+        "The limit of steps for this task is reached and no tool can be called any more. Say briefly what was "
+        "done, what was found, and what is left to do."
+    ),
+)
+
+
+def assemble_request(*, sys_prompt: SystemPrompt, toolkit: Toolkit, options: GenerateOptions) -> Operator:
+    """Put the system prompt, the tools and the options into the draft.
+
+        --s-------|
+        assemble_request
+        --t-------|     t.draft is what the model will read
+
+    Args:
+        sys_prompt: The prompt, or a function that makes it, called once a call.
+        toolkit: The tools; those of switched-off groups are left out.
+        options: How the model is to answer.
+    """
+
+    def assembled(draft: RequestDraft, step: Step, prompt: str) -> RequestDraft:
+        block = ContextBlock(id=_PROMPT, kind="system_input", text=prompt, required=True)
+        concluding = step.mode is Mode.CONCLUDE
+        draft = replace(
+            draft,
+            system=(block, *draft.system) if prompt.strip() else draft.system,
+            tools=() if concluding else toolkit.specs(step.state.tool_context.activated_groups),
+            options=options,
+        )
+        if concluding:
+            return draft.add_transient(_CONCLUDE)
+        return draft.add_transient(_ASK_AGAIN) if step.mode is Mode.ASK_AGAIN else draft
+
+    async def with_function(draft: RequestDraft, step: Step) -> RequestDraft:
+        materials = step.run.materials
+        if _PROMPT not in materials:
+            materials[_PROMPT] = await _text_of(sys_prompt, step.run.context)
+        return assembled(draft, step, str(materials[_PROMPT]))
+
+    @view_operator
+    def assemble_request(draft: RequestDraft, step: Step) -> RequestDraft | Awaitable[RequestDraft]:
+        return assembled(draft, step, sys_prompt) if isinstance(sys_prompt, str) else with_function(draft, step)
+
+    return assemble_request
+
+
+async def _text_of(sys_prompt: SystemPrompt, context: RuntimeContext) -> str:
+    if isinstance(sys_prompt, str):
+        return sys_prompt
+    made = sys_prompt(context)
+    return await made if inspect.isawaitable(made) else made

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentscope_rx.draft import RequestDraft
+from agentscope_rx.errors import RetryRefused
+from agentscope_rx.events import Custom
+from agentscope_rx.lifting import Operator, effect_operator
+from agentscope_rx.step import Step
+
+
+def begin_request() -> Operator:
+    """Begin a request: a new id, and a fresh snapshot of the session.
+
+        --s-------|
+        begin_request
+        --t-------|     t.draft holds the session's conversation and nothing else
+
+    Everything up to `run_tools` hangs on this snapshot, and may for that reason be subscribed again.
+
+    Emits:
+        `CUSTOM request_retry`, when the same step begins again.
+
+    Raises:
+        RetryRefused: The step has already run its tools.
+    """
+
+    @effect_operator
+    def begin_request(step: Step) -> Step:
+        run = step.run
+        if run.acted == step.number:
+            raise RetryRefused(
+                f"step {step.number} has already run its tools; a retry behind run_tools would pay for the model "
+                'and run the tools again. Put it around the request: pipeline.around("request", ops.retry(2))'
+            )
+        if run.begins(step.number):
+            failed = run.furthest.call_id if run.furthest is not None else ""
+            step.emit(Custom(name="request_retry", value={"failed_call_id": failed}))
+        state = run.state
+        return replace(
+            step,
+            call_id=run.runtime.ids.new_id("call"),
+            state=state,
+            history=state.context,
+            draft=RequestDraft(conversation=state.context),
+            changes=(),
+            timings=(),
+            reply=None,
+        )
+
+    return begin_request

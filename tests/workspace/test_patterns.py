@@ -1,0 +1,52 @@
+"""Glob patterns mean what a shell's do, and cost little whatever they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentscope_rx.workspace.patterns import PathPattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "does_not"),
+    [
+        ("*.py", ["a.py", "src/deep/a.py", ".py"], ["a.pyc", "a.py/b"]),
+        ("/*.py", ["a.py"], ["src/a.py"]),
+        ("./*.py", ["a.py"], ["src/a.py"]),
+        ("src/*.py", ["src/a.py"], ["a.py", "src/b/a.py", "x/src/a.py"]),
+        ("src/**/*.py", ["src/a.py", "src/b/c/a.py"], ["a.py", "src/a.txt"]),
+        ("**/test_*.py", ["test_a.py", "tests/x/test_b.py"], ["tests/b.py"]),
+        ("src/**", ["src/a", "src/a/b"], ["src", "srcs/a"]),
+        ("**", ["a", "a/b"], []),
+        ("**/a/**/b", ["a/b", "x/a/y/z/b"], ["b", "a", "a/b/c"]),
+        ("*.{ts,tsx}", ["a.ts", "x/a.tsx"], ["a.js", "a.{ts,tsx}"]),
+        ("{src,lib}/{a,{b,c}}.py", ["src/a.py", "lib/c.py"], ["src/d.py"]),
+        ("{a}", ["{a}"], ["a"]),
+        ("[ab]?.md", ["a1.md", "b2.md"], ["c1.md", "a.md"]),
+        ("[!ab].md", ["c.md"], ["a.md"]),
+        ("[", ["["], ["a"]),
+        ("A.md", ["A.md"], ["a.md"]),
+        ("a.md", [], ["aXmd"]),
+    ],
+)
+def test_patterns(pattern: str, fits: list[str], does_not: list[str]) -> None:
+    """Each kind of wildcard finds what it should and nothing else."""
+    compiled = PathPattern(pattern)
+    assert [path for path in fits + does_not if compiled.matches(path)] == fits
+
+
+@pytest.mark.parametrize("pattern", ["", "  ", "a" * 1001, "{a,b}" * 7])
+def test_patterns_have_limits(pattern: str) -> None:
+    """A pattern that means nothing, or too much, is refused."""
+    with pytest.raises(ValueError):
+        PathPattern(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*a" * 100 + "b", "**/" * 300 + "b", "*?" * 60 + "b", "**/*a*a*a/" * 20 + "b"]
+)
+@pytest.mark.timeout(5)
+def test_no_pattern_takes_long(pattern: str) -> None:
+    """A pattern comes from a model, so none may take a time that grows like a power of its length."""
+    assert not PathPattern(pattern).matches("a" * 250)
+    assert not PathPattern(pattern).matches("/".join(["a" * 50] * 50))
