@@ -9,6 +9,8 @@ from agentscope_rx.event_stream import Reply as Reply
 from agentscope_rx.messages import GenerateReason as GenerateReason
 from agentscope_rx.messages import Msg as Msg
 from agentscope_rx.messages import Role as Role
+from agentscope_rx.models import HttpxChatModel as HttpxChatModel
+from agentscope_rx.models import OpenAIChatModel as OpenAIChatModel
 from agentscope_rx.pipeline import Pipeline as Pipeline
 from agentscope_rx.pulling import Stream as Stream
 from agentscope_rx.pulling import block as block

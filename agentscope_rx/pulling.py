@@ -224,12 +224,15 @@ class Stream(Observable[T_co]):
         return super().subscribe(on_next, on_error, on_completed, scheduler=scheduler)
 
     def __aiter__(self) -> AsyncGenerator[T_co, None]:
+        self._label = ""
         return iterate(self)
 
     def __await__(self) -> Generator[Any, None, T_co]:
+        self._label = ""
         return last(self).__await__()
 
     def __iter__(self) -> Iterator[T_co]:
+        self._label = ""
         return pull_blocking(self)
 
     def run(self, scheduler: abc.SchedulerBase | None = None) -> T_co:
@@ -241,6 +244,7 @@ class Stream(Observable[T_co]):
         Raises:
             RunningLoopError: This thread runs an event loop.
         """
+        self._label = ""
         return block(self)
 
     def __del__(self) -> None:

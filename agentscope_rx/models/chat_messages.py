@@ -24,7 +24,8 @@ from agentscope_rx.models.providers import Provider
 from agentscope_rx.models.tool_names import wire_name, wire_speaker
 from agentscope_rx.wire import json_object, to_json
 
-#: Key of `ToolUseBlock.metadata` that is the library's own and never sent.
+#: Keys of `ToolUseBlock.metadata`: what the provider wants back, and arguments that are no JSON object.
+OPAQUE: Final = "opaque"
 INVALID_ARGUMENTS: Final = "invalid_arguments"
 
 _SUFFIXES: Final = {"pdf": "application/pdf", "wav": "audio/wav", "mp3": "audio/mpeg", "mp4": "video/mp4"}
@@ -129,16 +130,16 @@ def _state(message: Msg) -> dict[str, object]:
     fields: dict[str, object] = {}
     for block in message.blocks(ThinkingBlock):
         fields |= block.metadata
-    opaque = message.metadata.get(MetadataKey.OPAQUE)
-    if isinstance(opaque, Mapping):
-        fields |= cast("Mapping[str, object]", opaque)
-    return fields
+    return fields | _mapping(message.metadata.get(MetadataKey.OPAQUE))
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return dict(cast("Mapping[str, object]", value)) if isinstance(value, Mapping) else {}
 
 
 def _call(call: ToolUseBlock) -> dict[str, object]:
-    opaque = {key: value for key, value in call.metadata.items() if key != INVALID_ARGUMENTS}
     function = {"name": wire_name(call.name), "arguments": _arguments(call)}
-    return {**opaque, "id": call.id, "type": "function", "function": function}
+    return {**_mapping(call.metadata.get(OPAQUE)), "id": call.id, "type": "function", "function": function}
 
 
 def _arguments(call: ToolUseBlock) -> str:

@@ -20,8 +20,13 @@ from agentscope_rx.wire import from_json
 
 #: Seconds that a server gets after [DONE] to end its answer, so that the connection can be used again.
 _PATIENCE_AFTER_DONE: Final = 1.0
+_BOM: Final = b"\xef\xbb\xbf"
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+#: Uncompressed, so that each piece of an answer can be read when it arrives.
+BASE_HEADERS: Final = {"content-type": "application/json", "accept-encoding": "identity"}
 
 
 class ChatModel(ABC):
@@ -88,8 +93,7 @@ class ChatModel(ABC):
             ProviderError: The provider refused the request or reported an error in its answer.
         """
         body = encode(request, model=self._name, provider=self.provider)
-        answer = _Answer(ChatChunkParser(request.call_id, hide=self._secrets()))
-        parser = answer.parser
+        answer, parser = _Answer(), ChatChunkParser(request.call_id, hide=self._secrets())
         async with self._response(request, body) as response, aclosing(_bytes(response)) as incoming:
             try:
                 async for data in incoming:
@@ -118,45 +122,45 @@ class ChatModel(ABC):
 
     def _headers(self, request: ModelRequest) -> dict[str, str]:
         """The headers of this request alone, checked, with names in lower case."""
-        own = {"content-type": "application/json", "accept-encoding": "identity"}
-        return own | checked_headers("additional_headers", request.options.additional_headers)
+        return checked_headers("additional_headers", request.options.additional_headers)
 
-    def _unreachable(self, error: Exception, request: ModelRequest) -> ProviderUnreachable:
-        where = shown_url(self._endpoint.base_url)
-        what = f"no connection to {where}" if _is_connecting(error) else f"the connection to {where} broke"
-        limit = f" within {request.connect_timeout:g} s" if "Timeout" in type(error).__name__ else ""
-        return ProviderUnreachable(f"{what}{limit}: {_told(error)}")
+    def _unreachable(self, error: BaseException, request: ModelRequest) -> ProviderUnreachable:
+        where, kind = shown_url(self._endpoint.base_url), type(error).__name__
+        if kind == "ConnectTimeout":
+            return ProviderUnreachable(f"no connection to {where} within {request.connect_timeout:g} s")
+        what = f"no connection to {where}" if kind == "ConnectError" else f"the connection to {where} broke"
+        return ProviderUnreachable(f"{what}: {error or kind}")
 
 
 class _Answer:
     """The bytes of an answer, as events: a stream of them, or one JSON object as if it were the data of one."""
 
-    __slots__ = ("_events", "_whole", "parser")
+    __slots__ = ("_events", "_is_stream", "_whole")
 
-    def __init__(self, parser: ChatChunkParser) -> None:
-        self.parser = parser
-        self._events: SseParser | None = None
+    def __init__(self) -> None:
+        self._events = SseParser()
+        self._is_stream: bool | None = None  # None: nothing but blanks has come
         self._whole: list[bytes] = []
 
     def feed(self, data: bytes) -> list[SseEvent]:
-        if self._events is not None:
+        if self._is_stream:
             return self._events.feed(data)
         self._whole.append(data)
-        start = b"".join(self._whole[:2]).removeprefix(b"\xef\xbb\xbf").lstrip()
-        if not start or start[:1] in b"{[<":
-            return []
-        # The content type is no guide: servers call a stream JSON, and JSON a stream. No line of a stream
-        # begins with a brace.
-        self._events = SseParser()
-        data = b"".join(self._whole)
-        self._whole.clear()
-        return self._events.feed(data)
+        if self._is_stream is None:
+            data = b"".join(self._whole)
+            # The content type is no guide: servers call a stream JSON, and JSON a stream. But no line of a
+            # stream begins with a brace.
+            start = data.removeprefix(_BOM).lstrip()[:1]
+            self._is_stream = start not in b"{[<" if start else None
+            if self._is_stream:
+                return self._events.feed(data)
+        return []
 
     def rest(self) -> list[SseEvent]:
         """What is left at the end; JSON that was cut off is left out, since the answer is not complete then."""
-        if self._events is not None:
+        if self._is_stream:
             return [(event, data) for event, data in self._events.flush() if event or _is_whole(data)]
-        data = b"".join(self._whole).removeprefix(b"\xef\xbb\xbf").strip()
+        data = b"".join(self._whole).removeprefix(_BOM).strip()
         if data.startswith(b"<"):
             raise BadRequest(f"this address answers with a web page, not with a model: {data[:80]!r}")
         return [("", data)] if data and _is_whole(data) else []
@@ -220,11 +224,3 @@ def _loaded(module: str, name: str) -> Iterator[type[Exception]]:
     found = getattr(sys.modules.get(module), name, None)
     if found is not None:
         yield found
-
-
-def _is_connecting(error: Exception) -> bool:
-    return type(error).__name__ in {"ConnectError", "ConnectTimeout", "APITimeoutError", "ProxyError"}
-
-
-def _told(error: Exception) -> str:
-    return str(error) or type(error).__name__

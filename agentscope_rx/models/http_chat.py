@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from agentscope_rx.__about__ import __version__
 from agentscope_rx.errors import MissingExtra
-from agentscope_rx.models.chat_model import ChatModel, checked_headers, transport_errors
+from agentscope_rx.models.chat_model import BASE_HEADERS, ChatModel, checked_headers, transport_errors
 from agentscope_rx.models.clients import LoopLocal
 from agentscope_rx.models.failures import response_failure
 from agentscope_rx.models.providers import Provider, find_endpoint
@@ -64,6 +64,7 @@ class HttpxChatModel(ChatModel):
         endpoint = find_endpoint(provider, base_url, api_key)
         super().__init__(name, endpoint, context_window=context_window, max_output_tokens=max_output_tokens)
         self._own_headers = {
+            **BASE_HEADERS,
             "accept": "text/event-stream, application/json",
             "user-agent": f"agentscope-rx/{__version__}",
             **({"authorization": f"Bearer {endpoint.api_key}"} if endpoint.api_key else {}),

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from agentscope_rx.errors import BadRequest, MissingExtra, ProviderError
-from agentscope_rx.models.chat_model import ChatModel
+from agentscope_rx.models.chat_model import BASE_HEADERS, ChatModel
 from agentscope_rx.models.clients import LoopLocal
 from agentscope_rx.models.failures import response_failure
 from agentscope_rx.models.providers import Endpoint, Provider, find_endpoint
@@ -106,7 +106,7 @@ class OpenAIChatModel(ChatModel):
         from httpx2 import Timeout
         from openai import Omit
 
-        headers: dict[str, Any] = {**_RAW, **self._headers(request)}
+        headers: dict[str, Any] = {**_RAW, **BASE_HEADERS, **self._headers(request)}
         if self._given is None and self._endpoint.api_key is None:
             headers.setdefault("authorization", Omit())
         options: dict[str, Any] = {
@@ -126,7 +126,7 @@ class OpenAIChatModel(ChatModel):
             response = error.response
             return response_failure(response.status_code, response.headers, _content(response), hide=self._secrets())
         if isinstance(error, openai.APIConnectionError):
-            return self._unreachable(error, request)
+            return self._unreachable(error.__cause__ or error, request)
         return BadRequest(f"the openai SDK could not send the request: {error}")
 
 

@@ -139,7 +139,7 @@ def _type_names(wanted: object) -> str:
 
 
 def _kind(value: object) -> str:
-    kinds = {str: "a string", bool: "a boolean", list: "an array", type(None): "null"}
+    kinds: Mapping[type, str] = {str: "a string", bool: "a boolean", list: "an array", type(None): "null"}
     return kinds.get(type(value), "a number")
 
 

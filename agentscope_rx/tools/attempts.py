@@ -111,7 +111,9 @@ async def _attempt(job: Job, context: ToolContext) -> Ended:
         # Somebody cancelled this task. That holds even where the tool caught it and returned, or raised
         # something else in its place; whereas a CancelledError without it is the tool's own.
         context.cancelled.set()
-        raise error if isinstance(error, asyncio.CancelledError) else asyncio.CancelledError from error
+        if isinstance(error, asyncio.CancelledError):
+            raise error
+        raise asyncio.CancelledError from error
     if error is None and isinstance(value, BaseException):
         error = value
     if error is None:

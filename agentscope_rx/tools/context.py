@@ -9,7 +9,7 @@ from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event
-from typing import ParamSpec, TypeVar, overload
+from typing import ParamSpec, TypeVar, cast, overload
 
 from agentscope_rx.errors import RunError
 from agentscope_rx.messages import DataBlock, OutputBlock, TextBlock, ToolUseBlock
@@ -165,16 +165,22 @@ class ToolContext:
         Raises:
             BaseException: What the function raised.
         """
-        work = partial(copy_context().run, _ended, partial(function, *args, **kwargs))
-        value, error = await asyncio.get_running_loop().run_in_executor(self.executor, work)
-        if error is not None:
-            raise error
-        return value[0]
+        work = cast("Callable[[], _Ended]", partial(copy_context().run, _ended, partial(function, *args, **kwargs)))
+        ended = await asyncio.get_running_loop().run_in_executor(self.executor, work)
+        if ended.error is not None:
+            raise ended.error
+        return cast("T", ended.value)
 
 
-def _ended(function: Callable[[], T]) -> tuple[tuple[T], None] | tuple[tuple[()], BaseException]:
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    value: object = None
+    error: BaseException | None = None
+
+
+def _ended(function: Callable[[], object]) -> _Ended:
     """A future can hold no StopIteration, and pools differ in what they do with a SystemExit."""
     try:
-        return (function(),), None
+        return _Ended(function())
     except BaseException as error:
-        return (), error
+        return _Ended(error=error)

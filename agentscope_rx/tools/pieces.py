@@ -39,18 +39,18 @@ class Pieces:
         "_limit",
         "_missing",
         "_report",
+        "_texts",
         "_unfinished",
         "count",
-        "texts",
     )
 
     def __init__(self, report: Callable[[str | DataBlock], None], max_chars: int) -> None:
         self.count = 0
-        self.texts: list[str] = []
+        self._texts: list[str] = []
         self._report = report
         self._limit = max_chars
         self._blocks: list[OutputBlock] = []
-        self._chars = 0  # of `texts`
+        self._chars = 0  # of `_texts`
         self._head: str | None = None  # once the middle is gone
         self._missing = 0
         self._unfinished = ""
@@ -87,31 +87,35 @@ class Pieces:
         return list(self._blocks)
 
     def _add_text(self, piece: str) -> None:
-        text, self._unfinished = split_unfinished(self._unfinished + piece)
-        text = clean(text)
+        whole, self._unfinished = split_unfinished(self._unfinished + piece)
+        self._add_whole(clean(whole))
+
+    def _add_whole(self, text: str) -> None:
         if not text:
             return
         self._report(text)
-        self.texts.append(text)
+        self._texts.append(text)
         self._chars += len(text)
         if self._chars > 2 * self._limit:
             self._drop_middle()
 
     def _drop_middle(self) -> None:
-        text, side = "".join(self.texts), self._limit // 2
+        text, side = "".join(self._texts), self._limit // 2
         if self._head is None:
             self._head, text = text[:side], text[side:]
         self._missing += len(text) - side
-        self.texts[:] = [text[-side:]]
+        self._texts[:] = [text[-side:]]
         self._chars = side
 
     def _end_text(self) -> None:
-        text = "".join(self.texts)
+        unfinished, self._unfinished = self._unfinished, ""
+        self._add_whole(clean(unfinished))
+        text = "".join(self._texts)
         if self._head is not None:
             text = cut_between(self._head, text, self._missing, self._limit)
         if text:
             self._blocks.append(TextBlock(text=text))
-        self.texts.clear()
+        self._texts.clear()
         self._head, self._missing, self._chars = None, 0, 0
 
 

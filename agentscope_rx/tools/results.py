@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 from agentscope_rx.messages import (
@@ -39,7 +39,7 @@ class Converted:
 
     output: tuple[OutputBlock, ...]
     state: ToolResultState = ToolResultState.SUCCESS
-    metadata: Mapping[str, object] = NOTHING
+    metadata: Mapping[str, object] = field(default_factory=lambda: NOTHING)
 
 
 def convert(value: object, *, max_chars: int = MAX_RESULT_CHARS) -> Converted:
@@ -72,19 +72,17 @@ def _convert(value: object, max_chars: int) -> Converted:
     if isinstance(value, Msg) and value.tool_result is not None:
         value = value.tool_result
     if isinstance(value, ToolResultBlock):
-        metadata = cast("Mapping[str, object]", plain(value.metadata)) if value.metadata else NOTHING
-        return Converted(_fitting(_blocks(value.output), max_chars), _state(value), metadata)
+        return Converted(_fitting(_blocks(value.output), max_chars), _state(value), _metadata(value))
     if isinstance(value, BaseException):
         return Converted(_fitting((TextBlock(text=error_text(value)),), max_chars), ToolResultState.ERROR)
     if isinstance(value, Msg):
         return Converted(_fitting(_blocks(_shown(value)), max_chars))
     if isinstance(value, (TextBlock, DataBlock)):
         return Converted(_fitting(_blocks((value,)), max_chars))
-    if isinstance(value, (list, tuple)):
-        items = cast("Iterable[object]", value)
-        if any(isinstance(item, (TextBlock, DataBlock)) for item in items):
-            return Converted(_fitting(_blocks(items), max_chars))
-    text = "" if value is None else plain_text(value)
+    items = cast("Iterable[object]", value if isinstance(value, (list, tuple)) else ())
+    if any(isinstance(item, (TextBlock, DataBlock)) for item in items):
+        return Converted(_fitting(_blocks(items), max_chars))
+    text = "" if value is None else plain_text(cast("object", value))
     return Converted(_fitting((TextBlock(text=text),), max_chars))
 
 
@@ -97,6 +95,11 @@ def _state(result: ToolResultBlock) -> ToolResultState:
         return ToolResultState(result.state)
     except ValueError:
         return ToolResultState.ERROR
+
+
+def _metadata(result: ToolResultBlock) -> Mapping[str, object]:
+    shown = plain(result.metadata) if result.metadata else None
+    return cast("Mapping[str, object]", shown) if isinstance(shown, dict) else NOTHING
 
 
 def _blocks(items: Iterable[object]) -> tuple[OutputBlock, ...]:

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from agentscope_rx.errors import InvalidOption
+from agentscope_rx.tools.callables import name_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.json_schema import GenerateJsonSchema
 
 
-def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function below partials, wrappers and callable objects: it holds the names and the docstring."""
-    while isinstance(function, partial):
-        function = cast("partial[Any]", function).func
-    if not inspect.isroutine(function) and not isinstance(function, type):
-        function = type(function).__call__
-    return inspect.unwrap(function)
-
-
 def arguments_model(
     function: Callable[..., Any], fields: dict[str, Any]
 ) -> tuple[type[BaseModel], Mapping[str, object]]:
+    """Make a pydantic model of a function's arguments, and the JSON schema of that.
+
+    Args:
+        function: The function, for its name.
+        fields: The model's fields as `pydantic.create_model` takes them.
+
+    Raises:
+        InvalidOption: Pydantic has no schema for one of the types.
+    """
     from pydantic import ConfigDict, PydanticUserError, create_model
 
-    name = getattr(plain_function(function), "__name__", "arguments")
     try:
-        model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+        model = create_model(name_of(function), __config__=ConfigDict(extra="forbid"), **fields)
         schema = model.model_json_schema(schema_generator=_schema_generator())
     except (PydanticUserError, TypeError, NameError) as error:
         rule = f"a model cannot be shown one of its types; mark such a parameter as Injected: {error}"
@@ -55,6 +54,14 @@ def _schema_generator() -> type[GenerateJsonSchema]:
 
 
 def read_docstring(text: str) -> tuple[str, Mapping[str, str]]:
+    """Read a docstring in the style of Google, NumPy or reST.
+
+    Args:
+        text: The docstring.
+
+    Returns:
+        What it says beside its sections, and what it says about each parameter.
+    """
     if not text:
         return "", {}
     from docstring_parser import ParseError, parse

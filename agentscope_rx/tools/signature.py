@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
 from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.tools.arguments import explain
+from agentscope_rx.tools.callables import docstring_of, keywords_of, underlying
 from agentscope_rx.tools.context import ToolContext
-from agentscope_rx.tools.schemas import arguments_model, plain_function, read_docstring
+from agentscope_rx.tools.schemas import arguments_model, read_docstring
 from agentscope_rx.wire import to_json
 
 if TYPE_CHECKING:
@@ -91,13 +91,9 @@ class Signature:
         validator = self.model.__pydantic_validator__
         try:
             return validator.validate_python(dict(arguments))
-        except ValidationError:
-            pass
-        # Only JSON says that a text may stand for a date under strict rules; and a null for an argument that
-        # has a default but may not be null means that the default is wanted.
-        required = cast("Sequence[str]", self.schema.get("required", ()))
-        given = {name: value for name, value in arguments.items() if value is not None or name in required}
-        try:
+        except ValidationError as error:
+            given = self._without_nulls(arguments, {each["loc"][0] for each in error.errors() if each["loc"]})
+        try:  # as JSON: only there may a text stand for a date under strict rules
             return validator.validate_json(to_json(given))
         except ValidationError as error:
             raise explain(error, list(cast("Mapping[str, object]", self.schema["properties"]))) from None
@@ -125,6 +121,12 @@ class Signature:
             else:
                 named[parameter.name] = value
         return positional, named
+
+    def _without_nulls(self, arguments: Mapping[str, object], wrong: Set[object]) -> dict[str, object]:
+        """Leave out a null that is wrong where there is a default: models write it for what they leave out."""
+        required = cast("Sequence[str]", self.schema.get("required", ()))
+        left_out = {name for name in wrong if name not in required}
+        return {name: each for name, each in arguments.items() if each is not None or name not in left_out}
 
     def refuses(self, name: str, value: object) -> str | None:
         """Say why a value does not fit one argument; None where it does."""
@@ -167,7 +169,7 @@ def read_signature(function: Callable[..., Any], *, skip_first: bool = False) ->
         InvalidOption: The function takes `*args` or `**kwargs`, an annotation cannot be resolved, or pydantic
             has no schema for a type.
     """
-    summary, documented = read_docstring(inspect.getdoc(plain_function(function)) or "")
+    summary, documented = read_docstring(docstring_of(function))
     parameters: list[Parameter] = []
     fields: dict[str, Any] = {}
     for parameter, annotation in _annotated(function, skip_first=skip_first):
@@ -185,20 +187,21 @@ def _annotated(function: Callable[..., Any], *, skip_first: bool) -> list[tuple[
         found = list(inspect.signature(function).parameters.values())[skip_first:]
     except (TypeError, ValueError) as error:
         raise InvalidOption("tool", function, f"give a function with a Python signature: {error}") from error
-    fixed = cast("partial[Any]", function).keywords if isinstance(function, partial) else {}
+    fixed = keywords_of(function)
     found = [parameter for parameter in found if parameter.name not in fixed]
     for parameter in found:
         if parameter.kind in _GATHERING:
             rule = f"name the parameters: a model cannot be shown what {parameter} takes"
-            raise InvalidOption("tool", function, rule)
-    hints = _resolve({each.name: each.annotation for each in found if each.annotation is not _ABSENT}, function)
+            raise InvalidOption("tool", cast("object", function), rule)
+    annotations = {each.name: each.annotation for each in found if each.annotation is not _ABSENT}
+    hints = _resolve(annotations, underlying(function))
     return [(parameter, hints.get(parameter.name, Any)) for parameter in found]
 
 
 def _resolve(annotations: Mapping[str, object], function: Callable[..., Any]) -> Mapping[str, object]:
     """Turn annotations that are texts into what they name."""
     holder = SimpleNamespace(__annotations__=dict(annotations))
-    names = getattr(plain_function(function), "__globals__", {})
+    names = getattr(inspect.unwrap(function), "__globals__", {})
     try:
         return get_type_hints(holder, names, names, include_extras=True)
     except NameError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, cast
 
 from agentscope_rx.wire import clean_text
 
@@ -17,8 +17,8 @@ _SEQUENCE: Final = (
     r")"
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
-_WHOLE: Final = re.compile(_SEQUENCE)
 _ANSI: Final = re.compile(_SEQUENCE + r"|\x1b")
+_BEGUN: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b\n]*\x1b?|[PX^_][^\x1b\n]*\x1b?|[ -/]*)\Z")
 
 #: No escape sequence that anybody writes is longer; what is, was none.
 _LONGEST_SEQUENCE: Final = 2048
@@ -46,12 +46,8 @@ def clean(text: str) -> str:
 
 def split_unfinished(text: str) -> tuple[str, str]:
     """Split off an escape sequence that has begun at the end of the text and may go on in the next piece."""
-    at = text.rfind("\x1b")
-    if at > 0 and text[at:] == "\x1b\\":
-        at = max(text.rfind("\x1b", 0, at), 0)
-    if at < 0 or len(text) - at > _LONGEST_SEQUENCE or _WHOLE.match(text, at):
-        return text, ""
-    return text[:at], text[at:]
+    found = _BEGUN.search(text, max(0, len(text) - _LONGEST_SEQUENCE)) if "\x1b" in text else None
+    return (text, "") if found is None else (text[: found.start()], text[found.start() :])
 
 
 def cut(text: str, limit: int) -> str:
@@ -99,5 +95,6 @@ def error_text(error: BaseException) -> str:
         message = ""
     text = f"{type(error).__name__}: {message or '(no message)'}"
     if isinstance(error, BaseExceptionGroup):
-        text += "".join(f"\n- {error_text(inner)}" for inner in error.exceptions[:5])
+        inner = cast("BaseExceptionGroup[BaseException]", error).exceptions[:5]
+        text += "".join(f"\n- {error_text(each)}" for each in inner)
     return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial, update_wrapper
@@ -23,6 +22,7 @@ from typing import (
 
 from agentscope_rx.errors import InvalidOption, RunError
 from agentscope_rx.requests import ToolSpec
+from agentscope_rx.tools.callables import first_parameter, name_of, way_of
 from agentscope_rx.tools.context import ToolContext
 from agentscope_rx.tools.settings import ToolOptions, ToolSettings, check_name
 from agentscope_rx.tools.signature import read_signature
@@ -97,13 +97,13 @@ class FunctionTool(Generic[P, R]):
         update_wrapper(self, function, updated=())
         self.function = function
         self.settings = settings
-        self._way = _way(function)
-        self._read(is_method=_first_parameter(function) in ("self", "cls"))
+        self._way = way_of(function)
+        self._read(is_method=first_parameter(function) in ("self", "cls"))
 
     def _read(self, *, is_method: bool) -> None:
         self.is_method = is_method
         self.signature = read_signature(self.function, skip_first=is_method)
-        name = check_name(self.settings.name or _name(self.function))
+        name = check_name(self.settings.name or name_of(self.function))
         self.spec = ToolSpec(
             name=name,
             description=self.settings.description or self.signature.summary or name.replace("_", " "),
@@ -121,12 +121,15 @@ class FunctionTool(Generic[P, R]):
     def __get__(
         self: FunctionTool[Concatenate[S, Q], R], instance: S, owner: type | None = None, /
     ) -> FunctionTool[Q, R]: ...
+    @overload  # below @staticmethod, which type checkers look through
+    def __get__(self, instance: object, owner: type | None = None, /) -> FunctionTool[..., R]: ...
     def __get__(self, instance: object, owner: type | None = None, /) -> FunctionTool[Any, R]:
         if instance is None:
             return self
         bound = cast("FunctionTool[Any, R]", object.__new__(FunctionTool))
         bound.__dict__.update(self.__dict__)  # what was read once holds for every instance
         bound.function = MethodType(self.function, instance)
+        bound.__dict__["__wrapped__"] = bound.function
         bound.is_method = False
         return bound
 
@@ -209,7 +212,7 @@ def schema_tool(
         raise InvalidOption("description", description, "say what the tool is for")
     if parameters.get("type", "object") != "object":
         raise InvalidOption("parameters", parameters, 'give a JSON schema of {"type": "object"}')
-    schema = {"type": "object", "properties": {}, **parameters}
+    schema: dict[str, object] = {"type": "object", "properties": dict[str, object](), **parameters}
     return SchemaTool(ToolSpec(name=name, description=description, parameters=schema, strict=strict))
 
 
@@ -245,9 +248,10 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
         >>> weather.spec.parameters["required"]
         ['city']
     """
-    if unknown := sorted(options.keys() - {field.name for field in fields(ToolSettings)}):
-        known = ", ".join(field.name for field in fields(ToolSettings))
-        raise InvalidOption(unknown[0], options[unknown[0]], f"there is no such option; there are: {known}")
+    known = [field.name for field in fields(ToolSettings)]
+    for name, value in options.items():
+        if name not in known:
+            raise InvalidOption(name, value, f"there is no such option; there are: {', '.join(known)}")
     if function is None:
         ToolSettings(**options)  # a wrong option is told here, on its own line
         return partial(tool, **options)
@@ -270,31 +274,3 @@ def _function_tool(function: object, options: ToolOptions) -> FunctionTool[..., 
     if isinstance(function, type) or not callable(function):
         raise InvalidOption("tool", function, "give a function, a method or a callable object")
     return FunctionTool(cast("Callable[..., Any]", function), ToolSettings(**options))
-
-
-def _bare(function: object) -> object:
-    """The function or method below partials, or the `__call__` of an object."""
-    while isinstance(function, partial):
-        function = cast("partial[Any]", function).func
-    return function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
-
-
-def _way(function: object) -> str:
-    target = cast("Callable[..., Any]", _bare(function))
-    if inspect.iscoroutinefunction(target):
-        return "await"
-    # Making a generator runs none of its code yet.
-    return "make" if inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target) else "thread"
-
-
-def _name(function: object) -> str:
-    while isinstance(function, partial):
-        function = cast("partial[Any]", function).func
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _first_parameter(function: Callable[..., Any]) -> str | None:
-    try:
-        return next(iter(inspect.signature(function).parameters), None)
-    except (TypeError, ValueError):
-        return None  # told when the signature is read

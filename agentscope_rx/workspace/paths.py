@@ -94,8 +94,8 @@ def resolve_path(path: str | WorkspacePath, *, roots: Sequence[str] = ()) -> Wor
 
     Raises:
         PathRefused: If the path is blank, absolute, leads above the root or into the runtime folder, starts
-            with `~` or a drive letter, or holds a backslash, a control character, a lone surrogate or a name
-            of more than 255 bytes.
+            with `~` or a drive letter, or holds a backslash, a control character, a lone surrogate, a name of
+            blanks or one of more than 255 bytes.
 
     Examples:
         >>> str(resolve_path("docs/../src/app.py"))
@@ -166,6 +166,8 @@ def _check_text(path: str) -> None:
 def _check_name(name: str, path: str) -> None:
     if len(name.encode()) > _MAX_NAME_BYTES:
         raise PathRefused(f"{shown(path)} holds a name longer than {_MAX_NAME_BYTES} bytes")
+    if not name.strip():
+        raise PathRefused(f"{shown(path)} holds a name of nothing but blanks: {_HOW}")
     if is_reserved(name):
         raise PathRefused(f"{shown(path)} belongs to the runtime, which is out of reach for tools")
 
