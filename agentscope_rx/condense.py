@@ -145,8 +145,9 @@ class _Condensing:
                 pieces.id, pieces.name = id, name
             case ev.ToolCallDelta(tool_call_id=id, delta=delta):
                 self.builder.call(id).arguments.append(delta)
-            case ev.ToolCallEnd(tool_call_id=id):
-                self.builder.call(id).opaque = _opaque(event)
+            case ev.ToolCallEnd(tool_call_id=id, tool_call_name=name):
+                pieces = self.builder.call(id)
+                pieces.name, pieces.opaque = name, _opaque(event)
             case ev.ModelCallEnd(usage=usage):
                 self.builder.usage, self.builder.opaque = usage, _opaque(event)
             case ev.ExceedMaxIters():

@@ -72,10 +72,7 @@ class ReplyWriter:
             time: Seconds since the request went out.
             error: Class and kind of the failure, where it failed.
         """
-        for index in [*self._pending]:
-            pieces = self._pending[index]
-            pieces.id = pieces.id or f"call_{self._reply_id}_{index}"
-            self._show_call(index, pieces)
+        self._show_pending()
         self._close_block()
         for index in [*self._open_calls]:
             self._close_call(index)
@@ -140,22 +137,26 @@ class ReplyWriter:
         pieces = self._open_calls.get(delta.index)
         if pieces is None:
             pieces = self._pending.setdefault(delta.index, CallPieces())
-        pieces.id = pieces.id or delta.id
+        pieces.id, pieces.name = pieces.id or delta.id, pieces.name or delta.name
         if delta.opaque:
             pieces.opaque = {**pieces.opaque, **delta.opaque}
         if delta.index in self._open_calls:
             if delta.arguments:
                 self._arguments(pieces, delta.arguments)
             return
-        pieces.name = pieces.name or delta.name
         if delta.arguments:
             pieces.arguments.append(delta.arguments)
         if pieces.name and pieces.id:
-            self._show_call(delta.index, pieces)
+            self._show_pending()
+
+    def _show_pending(self) -> None:
+        """Show the calls that have been waiting for their name, in order: one that has it, or the end, has come."""
+        for index in [*self._pending]:
+            pieces = self._pending.pop(index)
+            pieces.id = pieces.id or f"call_{self._reply_id}_{index}"
+            self._show_call(index, pieces)
 
     def _show_call(self, index: int, pieces: CallPieces) -> None:
-        """A call is shown from the moment its id and name are known, with what came before."""
-        del self._pending[index]
         self._close_block()
         for other in [*self._open_calls]:
             if json_object("".join(self._open_calls[other].arguments)) is not None:

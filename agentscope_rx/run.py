@@ -14,7 +14,7 @@ from reactivex import operators as ops
 from reactivex.disposable import SingleAssignmentDisposable
 
 import agentscope_rx.events as ev
-from agentscope_rx.bridge import Scope, SourceTask
+from agentscope_rx.bridge import Scope, SourceTask, running_loop
 from agentscope_rx.condense import REASON_KEY
 from agentscope_rx.errors import AgentClosed, ProviderError
 from agentscope_rx.live import LiveRuns
@@ -29,6 +29,7 @@ from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity,
 from agentscope_rx.streams import Sink, loop
 
 _INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."
+_CLOSED: Final = "the agent was closed while this call waited for its session's turn"
 _FAILED_CONCLUSION: Final = "The limit of steps was reached, and the closing summary failed"
 
 
@@ -77,7 +78,8 @@ class Run:
         self._loop = asyncio.get_running_loop()
         self._steps_ended: asyncio.Future[Step | None] | None = None
         self._turn_awaited: asyncio.Task[None] | None = None
-        self._interrupted = self._refused = False
+        self._steps = SingleAssignmentDisposable()
+        self._interrupted = self._refused = self._has_turn = False
         self.ended: Future[None] = Future()
 
     # -- from outside, from any thread ----------------------------------------------------------------------
@@ -95,20 +97,24 @@ class Run:
         self._from_outside(self._sink.dispose)
 
     def _from_outside(self, action: Callable[[], None]) -> None:
-        if not self._loop.is_closed():
+        if running_loop() is self._loop:
+            action()
+        elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(action)
 
     def _interrupt(self) -> None:
         self._interrupted = True
         if self._steps_ended is not None and not self._steps_ended.done():
             self._steps_ended.set_result(None)
+            self._steps.dispose()
 
     def _refuse(self) -> None:
-        if self._turn_awaited is not None:
-            self._refused = True
-            self._turn_awaited.cancel()
-        else:
+        if self._has_turn:
             self._interrupt()
+            return
+        self._refused = True
+        if self._turn_awaited is not None:
+            self._turn_awaited.cancel()
 
     # -- the ladder: each rung adds one concern and calls the next ------------------------------------------
 
@@ -125,17 +131,19 @@ class Run:
 
     async def _take_turn(self, scheduler: abc.SchedulerBase | None) -> None:
         """The session's turn: nobody else is in it meanwhile."""
+        if self._refused:
+            raise AgentClosed(_CLOSED)
         gate = self._runtime.gate((id(self._options.store), self.key))
         self._turn_awaited = asyncio.current_task()
         try:
             async with gate.enter(wait_timeout=self._options.wait_timeout):
-                self._turn_awaited = None
+                self._turn_awaited, self._has_turn = None, True
                 with self._runtime.single(LiveRuns).open(self._options.store, self.key, self):
                     await self._use_session(scheduler)
         except asyncio.CancelledError:
             if not self._refused:
                 raise
-            raise AgentClosed("the agent was closed while this call waited for its session's turn") from None
+            raise AgentClosed(_CLOSED) from None
         finally:
             self._turn_awaited = None
 
@@ -180,7 +188,7 @@ class Run:
                 ended.set_result(last[0])
 
         self._steps_ended = ended
-        subscription = SingleAssignmentDisposable()
+        self._steps = subscription = SingleAssignmentDisposable()
         try:
             async with Scope():
                 try:

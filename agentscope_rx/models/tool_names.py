@@ -19,7 +19,7 @@ def wire_name(name: str) -> str:
 
     Examples:
         >>> wire_name("read_file"), wire_name("browser.tabs.open")
-        ('read_file', 'browser_tabs_open_6a8b5b6d')
+        ('read_file', 'browser_tabs_open_28eee230')
     """
     if _VALID.fullmatch(name):
         return name

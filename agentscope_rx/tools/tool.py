@@ -121,8 +121,6 @@ class FunctionTool(Generic[P, R]):
     def __get__(
         self: FunctionTool[Concatenate[S, Q], R], instance: S, owner: type | None = None, /
     ) -> FunctionTool[Q, R]: ...
-    @overload  # below @staticmethod, which type checkers look through
-    def __get__(self, instance: object, owner: type | None = None, /) -> FunctionTool[..., R]: ...
     def __get__(self, instance: object, owner: type | None = None, /) -> FunctionTool[Any, R]:
         if instance is None:
             return self

@@ -278,7 +278,7 @@ def test_methods_are_bound_to_their_instance() -> None:
 def test_static_class_and_plain_methods_and_callable_objects_are_tools() -> None:
     """`tool` takes whatever can be called with named parameters."""
     shop = Shop("A")
-    assert call(shop.price, item="tea") == 3
+    assert call(Shop.price, item="tea") == 3
     assert call(tool(Shop.kind), suffix="!") == "Shop!"  # type: ignore[arg-type]
     assert call(tool(shop.plain), item="tea") == "tea at A"
     made = tool(shop)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from typing import Annotated, Any, assert_type
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, assert_type
 
 from agentscope_rx.messages import DataBlock, TextBlock, ToolUseBlock, URLSource
 from agentscope_rx.requests import ToolSpec
@@ -86,18 +86,18 @@ async def plain(n: int) -> int:
 
 async def use(context: ToolContext) -> None:
     """A decorated function is called like the plain one; the checker knows its parameters and its result."""
-    assert_type(weather("Bern", days=2), Coroutine[Any, Any, str])
+    assert_type(await weather("Bern", days=2), str)
     assert_type(await weather.function("Bern"), str)
     assert_type(look_up("word", Database(), context), list[str])
     assert_type(watch("x"), AsyncIterator[str])
     shop = Shop()
-    assert_type(shop.buy("tea"), Coroutine[Any, Any, int])
+    assert_type(await shop.buy("tea"), int)
     assert_type(shop.price("tea"), float)
     assert_type(shop.price.spec, ToolSpec)
     assert_type(tool(shop.price, name="other").read_only, bool)
-    weather(3)  # type: ignore[reportArgumentType]
-    weather("Bern", hours=1)  # type: ignore[reportCallIssue]
-    shop.buy()  # type: ignore[reportCallIssue]
+    await weather(3)  # type: ignore[reportArgumentType]
+    await weather("Bern", hours=1)  # type: ignore[reportCallIssue]
+    await shop.buy()  # type: ignore[reportCallIssue]
     tool(retries=3)  # type: ignore[reportCallIssue]
     tool(timeout="long")  # type: ignore[reportArgumentType]
     assert_type(await context.in_thread(len, "four"), int)
