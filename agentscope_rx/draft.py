@@ -57,7 +57,7 @@ class RequestDraft:
             conversation=self.conversation.without(gone),
             transient=_without(self.transient, gone),
             references=_without(self.references, gone),
-            tools=tuple(tool for tool in self.tools if tool.name not in gone),
+            tools=_without_tools(self.tools, gone),
             reasons={**self.reasons, **dict.fromkeys(gone, reason)},
         )
 
@@ -147,6 +147,11 @@ def _without(blocks: tuple[ContextBlock, ...], ids: frozenset[str]) -> tuple[Con
     return blocks if len(kept) == len(blocks) else kept
 
 
+def _without_tools(tools: tuple[ToolSpec, ...], names: frozenset[str]) -> tuple[ToolSpec, ...]:
+    kept = tuple(tool for tool in tools if tool.name not in names)
+    return tools if len(kept) == len(tools) else kept
+
+
 # -- what changed -------------------------------------------------------------------------------------------
 
 
@@ -209,7 +214,7 @@ def _compare(
         if after is before:
             open_range = None
             continue
-        reason = reasons.get(id, operator)
+        reason = next((reasons[each] for each in _ids_of(id, before) if each in reasons), operator)
         if after is not None:
             found.append(_change(operator, zone, "rewritten", id, reason, before, after))
             open_range = None
@@ -221,6 +226,11 @@ def _compare(
     found.extend(
         _change(operator, zone, "added", id, operator, None, after) for id, after in new.items() if id not in old
     )
+
+
+def _ids_of(id: str, item: object) -> Sequence[str]:
+    """The ids under which an item may have been left out: an exchange goes with any of its messages."""
+    return [message.id for message in item.messages] if isinstance(item, Exchange) else (id,)
 
 
 def _change(

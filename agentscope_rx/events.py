@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.alias_generators import to_camel
@@ -25,6 +25,7 @@ from agentscope_rx.messages import (
     ToolUseBlock,
 )
 from agentscope_rx.usage import ChatUsage
+from agentscope_rx.wire import write
 
 E = TypeVar("E", bound="AgentEvent")
 _CAMEL = ConfigDict(alias_generator=to_camel, populate_by_name=True)
@@ -66,7 +67,7 @@ class AgentEvent:
 
     def to_json(self) -> bytes:
         """The event as one line of JSON."""
-        return event_adapter().dump_json(self, by_alias=True, exclude_none=True)  # type: ignore[arg-type]
+        return write(event_adapter(), cast(Event, self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

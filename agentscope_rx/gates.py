@@ -37,6 +37,7 @@ class SessionGate:
         self._waiting: deque[_Waiter] = deque()
         self._claims = 0
         self._busy = False
+        self._next: _Waiter | None = None  # who was given the turn last
         self._turn: object = None
 
     def claimed(self) -> SessionGate:
@@ -70,11 +71,12 @@ class SessionGate:
                 )
             await self._wait_for_turn(wait_timeout)
             self._turn = turn = object()
-            token = _held.set(_held.get() | {turn})
+            _held.set(_held.get() | {turn})
             try:
                 yield
             finally:
-                _held.reset(token)
+                # Not by a token: a coroutine that is thrown away may end in another context.
+                _held.set(_held.get() - {turn})
                 self._turn = None
                 self._pass_on()
         finally:
@@ -109,15 +111,17 @@ class SessionGate:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
                 return
+            if waiter is not self._next:
+                return  # its loop was closed, and its turn is another's by now
         self._pass_on()  # the turn came in the very moment of giving up
 
     def _pass_on(self) -> None:
         while True:
             with self._lock:
                 if not self._waiting:
-                    self._busy = False
+                    self._busy, self._next = False, None
                     return
-                waiter = self._waiting.popleft()
+                self._next = waiter = self._waiting.popleft()
             try:
                 waiter.loop.call_soon_threadsafe(_grant, waiter.turn)
             except RuntimeError:  # its loop was closed while it waited

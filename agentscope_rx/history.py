@@ -8,13 +8,13 @@ exchange and each leaf.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Protocol, TypeVar, cast
 
 from agentscope_rx.errors import InvalidToolPairs
-from agentscope_rx.messages import Msg, Role, ToolUseBlock
+from agentscope_rx.messages import Msg, Role, ToolResultBlock, ToolUseBlock
 
 A = TypeVar("A")
 
@@ -341,31 +341,40 @@ def apply_edits(edits: Sequence[Edit], view: History) -> History:
     """Make the same edits on another version of the history.
 
     Where `view` already holds an exchange in other words than the edit expects, its version stays: what was
-    redacted stays redacted.
+    redacted stays redacted. Leaves that no edit touches stay the same objects.
     """
-    if not edits:
-        return view
     edit_of = {exchange.id: edit for edit in edits for exchange in edit.removed}
-    out: list[Exchange] = []
+    leaves: list[Leaf] = []
     placed: set[int] = set()
-    for exchange in view:
+    for leaf in view.leaves:
+        if any(exchange.id in edit_of for exchange in leaf.exchanges):
+            leaves.extend(History(_edited(leaf, edit_of, placed)).leaves)
+        else:
+            leaves.append(leaf)
+    return view if _same(leaves, view.leaves) else History(leaves=tuple(leaves))
+
+
+def _edited(leaf: Leaf, edit_of: Mapping[str, Edit], placed: set[int]) -> Iterator[Exchange]:
+    """The exchanges of a leaf after the edits; what an edit inserts comes once, in the place of the first removed."""
+    for exchange in leaf.exchanges:
         edit = edit_of.get(exchange.id)
         if edit is None:
-            out.append(exchange)
+            yield exchange
         elif edit.rewrites:
-            out.append(edit.inserted[0] if exchange is edit.removed[0] else exchange)
+            yield edit.inserted[0] if exchange is edit.removed[0] else exchange
         elif id(edit) not in placed:
             placed.add(id(edit))
-            out.extend(edit.inserted)
-    return History(out)
+            yield from edit.inserted
 
 
 # -- small steps --------------------------------------------------------------------------------------------
 
 
-def _result_id(message: Msg) -> str | None:
-    result = message.tool_result
-    return None if result is None else result.id
+def _result_id(message: Msg) -> str:
+    results = message.blocks(ToolResultBlock)
+    if len(results) != 1:
+        raise InvalidToolPairs(f"message {message.id!r} holds {len(results)} tool results; a TOOL message holds one")
+    return results[0].id
 
 
 def _check_pairs(head: Msg, results: Sequence[Msg]) -> None:
@@ -389,7 +398,7 @@ def _waiting(exchanges: Sequence[Exchange], result: Msg) -> int | None:
 def _in_call_order(exchange: Exchange, result: Msg) -> tuple[Msg, ...]:
     head, *results = exchange.messages
     place = {call.id: at for at, call in enumerate(head.tool_calls)}
-    return (head, *sorted((*results, result), key=lambda message: place[_result_id(message) or ""]))
+    return (head, *sorted((*results, result), key=lambda message: place[_result_id(message)]))
 
 
 def _after(messages: Sequence[Msg], message: Msg) -> Sequence[Msg]:
@@ -399,7 +408,7 @@ def _after(messages: Sequence[Msg], message: Msg) -> Sequence[Msg]:
 def _remember(memo: dict[object, A], key: object, value: A) -> A:
     """Keep the newest few: functions that are made anew for each request must not pile up."""
     if len(memo) >= _REMEMBERED_FUNCTIONS:
-        memo.pop(next(iter(memo)))
+        memo.pop(next(iter(memo)), None)  # another thread may have been faster
     memo[key] = value
     return value
 

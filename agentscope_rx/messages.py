@@ -11,17 +11,28 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from agentscope_rx.usage import ChatUsage
+from agentscope_rx.wire import write
 
 B = TypeVar("B")
 
-#: The empty mapping that all values share; a dict, since a mapping proxy cannot be written as JSON.
-NOTHING: Final[Mapping[str, object]] = {}
+
+class _Nothing(dict[str, object]):
+    """An empty dict that stays empty; a mapping proxy could not be written as JSON."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("metadata and arguments of messages cannot be changed in place; make a new message")
+
+    __setitem__ = __ior__ = setdefault = update = _refuse  # type: ignore[assignment]
+
+
+#: The empty mapping that all values share.
+NOTHING: Final[Mapping[str, object]] = _Nothing()
 
 
 def _nothing() -> Mapping[str, object]:
@@ -302,7 +313,7 @@ class Msg:
 
     def to_json(self) -> bytes:
         """The message as compact JSON."""
-        return message_adapter().dump_json(self, by_alias=True, exclude_none=True)
+        return write(message_adapter(), self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Msg:

@@ -151,10 +151,11 @@ class ReplyWriter:
 
     def _show_pending(self) -> None:
         """Show the calls that have been waiting for their name, in order: one that has it, or the end, has come."""
-        for index in [*self._pending]:
-            pieces = self._pending.pop(index)
-            pieces.id = pieces.id or f"call_{self._reply_id}_{index}"
-            self._show_call(index, pieces)
+        for index, pieces in [*self._pending.items()]:
+            if pieces.id or pieces.name or pieces.arguments:  # an index with nothing behind it is no call
+                del self._pending[index]
+                pieces.id = self._unused_id(pieces.id or f"call_{self._reply_id}_{index}")
+                self._show_call(index, pieces)
 
     def _show_call(self, index: int, pieces: CallPieces) -> None:
         self._close_block()
@@ -168,6 +169,14 @@ class ReplyWriter:
         if written:
             pieces.arguments.clear()
             self._arguments(pieces, written)
+
+    def _unused_id(self, wanted: str) -> str:
+        """Two calls under one id would become one, and could not have a result each."""
+        id, number = wanted, 1
+        while id in self._builder.calls:
+            number += 1
+            id = f"{wanted}_{number}"
+        return id
 
     def _arguments(self, pieces: CallPieces, delta: str) -> None:
         pieces.arguments.append(delta)

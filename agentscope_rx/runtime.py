@@ -64,11 +64,12 @@ class UniqueIds:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._draw()
-        os.register_at_fork(after_in_child=self._draw)
+        if hasattr(os, "register_at_fork"):  # not on Windows
+            os.register_at_fork(after_in_child=self._draw)
 
     def _draw(self) -> None:
+        self._lock = threading.Lock()  # the one of before the fork may be held for ever
         self._prefix = secrets.token_hex(10)
         self._count = 0
 

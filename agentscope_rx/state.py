@@ -15,7 +15,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
 from agentscope_rx.history import Edit, Exchange, History, Measure, apply_edits
-from agentscope_rx.messages import Msg, message_adapter
+from agentscope_rx.messages import Msg
 from agentscope_rx.wire import to_json
 
 
@@ -171,8 +171,7 @@ class _MessagesAsJson:
     """The messages as JSON, joined by commas, as a measure."""
 
     def of(self, exchange: Exchange, /) -> bytes:
-        adapter = message_adapter()
-        return b",".join(adapter.dump_json(message, by_alias=True, exclude_none=True) for message in exchange.messages)
+        return b",".join(message.to_json() for message in exchange.messages)
 
     def join(self, parts: Sequence[bytes], /) -> bytes:
         return b",".join(parts)

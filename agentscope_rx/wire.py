@@ -9,10 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import pydantic_core
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+T = TypeVar("T")
 _DEEPEST: Final = 200
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -32,21 +36,37 @@ def to_json(value: object) -> bytes:
     """Write a value as compact JSON in UTF-8; never raises for its content."""
     try:
         return pydantic_core.to_json(value, inf_nan_mode="null", fallback=_as_text)
-    except (ValueError, RecursionError):
-        return pydantic_core.to_json(_clean(value, frozenset()), inf_nan_mode="null", fallback=_as_text)
+    except Exception:
+        return pydantic_core.to_json(_plain(value, frozenset()), inf_nan_mode="null", fallback=_as_text)
+
+
+def write(adapter: TypeAdapter[T], value: T) -> bytes:
+    """Write a value of ours as compact JSON, under the names of its fields in JSON and without absent ones.
+
+    Args:
+        adapter: The writer of its type.
+        value: The value; its content is treated as by `to_json`.
+    """
+    try:
+        return adapter.dump_json(value, by_alias=True, exclude_none=True, fallback=_as_text)
+    except ValueError:
+        return to_json(adapter.dump_python(value, by_alias=True, exclude_none=True))
 
 
 def from_json(data: bytes | str) -> object:
-    """Read JSON.
+    """Read JSON; NaN and the infinities, which some providers write, become None.
 
     Raises:
         ValueError: The data are no JSON.
     """
     try:
-        return pydantic_core.from_json(data)
-    except ValueError:
+        return pydantic_core.from_json(data, allow_inf_nan=False)
+    except (ValueError, TypeError):  # a str with lone surrogates is a TypeError
         text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
-        return _clean(json.loads(text), frozenset())
+        try:
+            return _plain(json.loads(text, parse_constant=_null), frozenset())
+        except RecursionError:
+            raise ValueError("the JSON is nested too deeply to be read") from None
 
 
 def json_object(data: bytes | str) -> Mapping[str, object] | None:
@@ -58,19 +78,27 @@ def json_object(data: bytes | str) -> Mapping[str, object] | None:
     return cast("Mapping[str, object]", value) if isinstance(value, dict) else None
 
 
-def _clean(value: object, inside: frozenset[int]) -> object:
+def _plain(value: object, inside: frozenset[int]) -> object:
     """A copy that can be written: text without lone surrogates, nothing that contains itself."""
     if isinstance(value, str):
         return clean_text(value)
-    if not isinstance(value, dict | list | tuple | set | frozenset):
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if value is None or isinstance(value, int | float):
         return value
-    within = inside | {id(cast("object", value))}
+    within = inside | {id(value)}
     if len(within) == len(inside) or len(inside) > _DEEPEST:
         return "…"
     if isinstance(value, dict):
         entries = cast("dict[object, object]", value)
-        return {clean_text(str(key)): _clean(each, within) for key, each in entries.items()}
-    return [_clean(each, within) for each in cast("list[object]", value)]
+        return {_as_text(key): _plain(each, within) for key, each in entries.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(each, within) for each in cast("list[object]", value)]
+    try:
+        shown = pydantic_core.to_jsonable_python(value, inf_nan_mode="null", fallback=_as_text)
+    except Exception:
+        return _as_text(value)
+    return _plain(shown, within)
 
 
 def _as_text(value: object) -> str:
@@ -78,3 +106,7 @@ def _as_text(value: object) -> str:
         return clean_text(str(value))
     except Exception:
         return f"<{type(value).__name__}>"
+
+
+def _null(_: str) -> None:
+    return None

@@ -26,13 +26,17 @@ def _names(text: str) -> frozenset[str]:
 LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state runtime_context"
+        " wire condense draft logs"
     ),
-    "kernel": _names("wire gates runtime step condense bridge streams pipeline pulling"),
+    "kernel": _names(
+        "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"
+        " attempts reply_writer"
+    ),
     "services": _names(
         "models tools workspace stores session context tokens permissions tasks memory compaction"
     ),
     "operators": frozenset({"operators"}),
-    "top": _names("pipelines run react_agent harness_agent builder options"),
+    "top": _names("pipelines live run react_agent harness_agent builder options"),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),
     "edges": _names("cli server __main__"),
@@ -53,7 +57,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 }
 
 #: Single modules that a layer may import beside those.
-MAY_ALSO_IMPORT: Mapping[str, frozenset[str]] = {"services": frozenset({"wire", "runtime", "step"})}
+MAY_ALSO_IMPORT: Mapping[str, frozenset[str]] = {"services": frozenset({"runtime", "step"})}
 
 #: Pairs of modules of one layer in which the first may import the second.
 SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
@@ -67,8 +71,8 @@ SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
 
 #: Packages of others, with the modules that may import them.
 CONFINED: Mapping[str, frozenset[str]] = {
-    "reactivex": _names("bridge streams pipeline pulling")
-    | _names("operators pipelines run react_agent testing background replay"),
+    "reactivex": _names("bridge portal streams lifting pipeline pulling shared_run event_stream")
+    | _names("operators pipelines run react_agent builder testing background replay"),
     "openai": frozenset({"models", "testing"}),
     "httpx": frozenset({"models", "testing"}),
     "httpx2": frozenset({"models", "testing"}),

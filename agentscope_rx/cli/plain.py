@@ -37,7 +37,22 @@ def one_line(text: str, *, limit: int = 0) -> str:
         'two lines'
     """
     line = " ".join(plain(text).split())
-    return f"{line[: limit - 1]}…" if 0 < limit < len(line) else line
+    return fitted(line, limit) if limit else line
+
+
+def fitted(line: str, limit: int) -> str:
+    """The same line, harmless and cut where it is too long.
+
+    Args:
+        line: A line; its indentation is kept.
+        limit: How many characters may be left.
+
+    Examples:
+        >>> fitted("    return 1  # as always", 12)
+        '    return …'
+    """
+    line = plain(line).expandtabs(4).rstrip()
+    return f"{line[: limit - 1]}…" if len(line) > limit else line
 
 
 def harmless_json(line: str) -> str:

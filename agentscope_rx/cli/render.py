@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import agentscope_rx.events as ev
 from agentscope_rx.cli.flow import Flow, width_of
-from agentscope_rx.cli.plain import one_line, plain
+from agentscope_rx.cli.plain import fitted, one_line, plain
 from agentscope_rx.cli.tally import counted
 from agentscope_rx.messages import Base64Source, DataBlock, ToolResultState
 from agentscope_rx.wire import json_object, to_json
@@ -129,8 +129,7 @@ class LiveView:
         pieces = self._results.setdefault(event.tool_call_id, [])
         match event:
             case ev.ToolResultStart():
-                names = ", ".join({one_line(event.tool_call_name, limit=64): None for _ in (event,)})
-                self._wait(f"running {names}")
+                self._wait(f"running {one_line(event.tool_call_name, limit=64)}")
             case ev.ToolResultTextDelta(delta=delta):
                 pieces.append(delta)
             case ev.ToolResultDataDelta(data=block) if isinstance(block, DataBlock):
@@ -142,15 +141,16 @@ class LiveView:
                 pass
 
     def _print_result(self, tool: str, text: str, state: ToolResultState) -> None:
-        lines = [one_line(line, limit=self._line_limit()) for line in plain(text).splitlines()]
+        lines = plain(text).splitlines()
         mark, style = _MARKS.get(state, _FAILED)
         what = counted(len(lines), "line") if state is ToolResultState.SUCCESS else state.value
         self._print(f"{' ' * _INDENT}{mark} ", style, end="")
         self._print(f"{one_line(tool, limit=64)}: {what}", style)
-        for line in lines[:_PREVIEW_LINES]:
-            self._print(f"{' ' * _INDENT}│ {line}", "dim")
-        if len(lines) > _PREVIEW_LINES:
-            self._print(f"{' ' * _INDENT}│ … {len(lines) - _PREVIEW_LINES:,} more", "dim")
+        shown = [line for line in lines if line.strip()][:_PREVIEW_LINES]
+        for line in shown:
+            self._print(f"{' ' * _INDENT}│ {fitted(line, self._line_limit())}", "dim")
+        if len(lines) > len(shown):
+            self._print(f"{' ' * _INDENT}│ … {len(lines) - len(shown):,} more", "dim")
 
     # -- the rest -------------------------------------------------------------------------------------------
 

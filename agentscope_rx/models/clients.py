@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Generic, TypeVar
-from weakref import WeakKeyDictionary, ref
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 C = TypeVar("C")
 
@@ -26,8 +26,7 @@ class LoopLocal(Generic[C]):
     def __init__(self, make: Callable[[], C], close: Callable[[C], Awaitable[object]]) -> None:
         self._make = make
         self._close = close
-        self._kept: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[C, AsyncGenerator[None]]]
-        self._kept = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[asyncio.AbstractEventLoop, _Kept[C]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     async def get(self) -> C:
@@ -35,36 +34,74 @@ class LoopLocal(Generic[C]):
         loop = asyncio.get_running_loop()
         with self._lock:
             kept = self._kept.get(loop)
-            if kept is not None:
-                return kept[0]
+            if kept is not None and not kept.closing:
+                return kept.made
             for old in [old for old in self._kept if old.is_closed()]:
-                del self._kept[old]  # that loop ended without closing anything, and holds itself alive from here
-            made = self._make()
-            keeper = _closing(made, self._close, self._forget(loop))
-            self._kept[loop] = made, keeper
-        # The first step of a generator makes it known to the loop, which closes it at its own end. It does not
-        # wait for anything, so that no other task comes in between.
-        await anext(keeper)
-        return made
+                del self._kept[old]  # what it has is closed, or the loop ended without closing anything
+            kept = self._kept[loop] = _Kept(self._make(), self._close)
+        await kept.close_at_the_end()
+        return kept.made
 
-    def _forget(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """What takes the entry of a loop out; it does not keep this object alive, which would never be closed."""
-        kept, lock = ref(self._kept), self._lock
-
-        def forget() -> None:
-            entries = kept()
-            if entries is not None:
-                with lock:
-                    entries.pop(loop, None)
-
-        return forget
+    def __del__(self) -> None:
+        for loop, kept in list(self._kept.items()):
+            kept.release(loop)
 
 
-async def _closing(
-    made: C, close: Callable[[C], Awaitable[object]], forget: Callable[[], None]
-) -> AsyncGenerator[None]:
+class _Kept(Generic[C]):
+    """What one loop has."""
+
+    def __init__(self, made: C, close: Callable[[C], Awaitable[object]]) -> None:
+        self.made = made
+        self._close = close
+        self._closed: asyncio.Event | None = None
+        self._keeper: AsyncGenerator[None] | None = None
+
+    @property
+    def closing(self) -> bool:
+        return self._closed is not None
+
+    async def close_at_the_end(self) -> None:
+        """Have it closed with the running loop.
+
+        The first step of an asynchronous generator makes it known to its loop, which closes it at its own end.
+        The step waits for nothing, so that no other task comes in between.
+        """
+        self._keeper = _until_the_end(self)
+        await anext(self._keeper)
+
+    def release(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close it on its loop now, if that still runs; from any thread."""
+        if not loop.is_closed() and not self.closing:
+            try:
+                loop.call_soon_threadsafe(lambda: _Unstoppable(self._close_early(), loop=loop))
+            except RuntimeError:
+                return  # the loop was closed in this moment
+
+    async def close(self) -> None:
+        """Close it once; who comes second waits for the first."""
+        if self._closed is not None:
+            await self._closed.wait()
+            return
+        self._closed = asyncio.Event()
+        try:
+            await self._close(self.made)
+        finally:
+            self._closed.set()
+
+    async def _close_early(self) -> None:
+        await self.close()
+        self._keeper = None
+
+
+async def _until_the_end(kept: _Kept[Any]) -> AsyncGenerator[None]:
     try:
         yield
     finally:
-        forget()
-        await close(made)
+        await kept.close()
+
+
+class _Unstoppable(asyncio.Task[None]):
+    """A task that a loop at its end waits for instead of cancelling it: half-closed is not closed."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.history import History
@@ -21,6 +21,7 @@ from agentscope_rx.messages import (
 from agentscope_rx.state import CallsClosed, InputAccepted, Record
 from agentscope_rx.wire import clean_text
 
+B = TypeVar("B")
 CLOSED_TEXT: Final = "This tool call was interrupted; whether it had any effect is not known."
 
 
@@ -38,15 +39,11 @@ class Intake:
 
     def accept(self, message: Msg) -> Msg:
         """The message as the session keeps it: with id and timestamp, and without lone surrogates."""
-        content = tuple(
-            replace(block, text=clean_text(block.text)) if isinstance(block, TextBlock) else block
-            for block in message.content
-        )
         return replace(
             message,
             id=self.new_id(),
             timestamp=timestamp_of(self.now),
-            content=content,
+            content=tuple(map(_clean, message.content)),
         )
 
     def closing(self, call: ToolUseBlock) -> Msg:
@@ -58,6 +55,16 @@ class Intake:
             state=ToolResultState.INTERRUPTED,
         )
         return self.accept(Msg.tool(result))
+
+
+def _clean(block: B) -> B:
+    match block:
+        case TextBlock(text=text):
+            return replace(block, text=clean_text(text))
+        case ToolResultBlock(output=output):
+            return replace(block, output=tuple(map(_clean, output)))
+        case _:
+            return block
 
 
 def messages_of(input: str | Msg | Sequence[Msg] | None) -> tuple[Msg, ...]:
@@ -81,7 +88,7 @@ def take_in(history: History, messages: Sequence[Msg], intake: Intake) -> list[R
     """The records with which a run begins.
 
     Results for open calls come first; open calls that get none are closed, since what follows would otherwise
-    separate them from any answer; then the messages.
+    separate them from any answer; then the messages, with the results of calls that are themselves among them.
 
     Args:
         history: The session's history.
@@ -89,13 +96,17 @@ def take_in(history: History, messages: Sequence[Msg], intake: Intake) -> list[R
         intake: How messages get their identity.
 
     Raises:
-        InvalidToolPairs: Through the fold, when a TOOL message answers no open call.
+        InvalidToolPairs: A TOOL message answers no open call.
     """
     accepted = [intake.accept(message) for message in messages]
-    answers = [message for message in accepted if message.role is Role.TOOL]
-    others = [message for message in accepted if message.role is not Role.TOOL]
-    answered = {result.id for message in answers if (result := message.tool_result) is not None}
-    closed = tuple(intake.closing(call) for call in history.open_calls if call.id not in answered)
+    answers, others = list[Msg](), list[Msg]()
+    asked = set[str]()  # by the input itself
+    for message in accepted:
+        asked.update(call.id for call in message.tool_calls)
+        result = message.tool_result
+        late = message.role is Role.TOOL and (result is None or result.id not in asked)
+        (answers if late else others).append(message)
+    closed = tuple(intake.closing(call) for call in history.append(*answers).open_calls)
     records: list[Record] = []
     if answers:
         records.append(InputAccepted(tuple(answers)))

@@ -22,18 +22,22 @@ class StateCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._states: OrderedDict[tuple[int, SessionKey], tuple[int, AgentState]] = OrderedDict()
+        # An entry keeps its store alive, so that no other store can come to have its id.
+        self._states: OrderedDict[tuple[int, SessionKey], tuple[StateStore, int, AgentState]] = OrderedDict()
 
     def find(self, store: StateStore, key: SessionKey, version: int) -> AgentState | None:
         """The state of this version, if it is known."""
         with self._lock:
             known = self._states.get((id(store), key))
-            return known[1] if known is not None and known[0] == version else None
+            if known is None or known[1] != version:
+                return None
+            self._states.move_to_end((id(store), key))
+            return known[2]
 
     def keep(self, store: StateStore, key: SessionKey, version: int, state: AgentState) -> None:
         """Remember a state, and forget the one that was not used for longest."""
         with self._lock:
-            self._states[(id(store), key)] = (version, state)
+            self._states[(id(store), key)] = (store, version, state)
             self._states.move_to_end((id(store), key))
             if len(self._states) > _CACHED_STATES:
                 self._states.popitem(last=False)

@@ -15,6 +15,7 @@ from agentscope_rx.stores.keys import SessionKey, folder_name
 from agentscope_rx.stores.store import ABSENT, Stored
 
 _HEAD: Final = re.compile(rb'\{"version":(\d{1,18}),"state":')
+_TAIL: Final = b"}\n"  # a file that was cut does not end in a newline: states are written without any
 _NOBODY: Final = "nobody"  # the folder of sessions without a user; the folder of a user begins with s_
 
 
@@ -57,7 +58,7 @@ class JsonFileStore:
             version = ABSENT if known is None else known.version
             if version != expected_version:
                 raise conflict(key, expected_version, version)
-            _write(path, b'{"version":%d,"state":%b}\n' % (version + 1, body))
+            _write(path, b'{"version":%d,"state":%b%b' % (version + 1, body, _TAIL))
             return version + 1
 
 
@@ -73,9 +74,9 @@ def _read(path: Path) -> Stored | None:
     except FileNotFoundError:
         return None
     head = _HEAD.match(data)
-    if head is None or not data.rstrip().endswith(b"}"):
+    if head is None or not data.endswith(_TAIL):
         raise StateUnreadable(f"{path} is no state file, or was cut; it was left as it is")
-    return Stored(data[head.end() :].rstrip()[:-1], int(head[1]))
+    return Stored(data[head.end() : -len(_TAIL)], int(head[1]))
 
 
 def _write(path: Path, data: bytes) -> None:

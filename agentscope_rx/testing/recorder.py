@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 from reactivex import Observable
 from reactivex.disposable import SingleAssignmentDisposable
@@ -17,7 +17,7 @@ from agentscope_rx.bridge import LoopScheduler
 
 T = TypeVar("T")
 Kind: TypeAlias = Literal["next", "error", "completed"]
-_DIGITS = 9  # below that, times are rounding errors of the loop's clock
+_DIGITS: Final = 9  # below that, times are rounding errors of the loop's clock
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +35,12 @@ class Signal:
     value: object = None
 
     def __eq__(self, other: object) -> bool:
-        match other:
-            case Signal(time=time, kind=kind, value=value) | (time, kind, value):
-                return (self.time, self.kind, _comparable(self.value)) == (time, kind, _comparable(value))
-            case _:
-                return False
+        if isinstance(other, Signal):
+            other = (other.time, other.kind, other.value)
+        if not isinstance(other, tuple) or len(cast("tuple[object, ...]", other)) != 3:
+            return False
+        time, kind, value = cast("tuple[object, object, object]", other)
+        return (self.time, self.kind, _comparable(self.value)) == (time, kind, _comparable(value))
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -287,7 +287,7 @@ def test_media_elsewhere() -> None:
 
 def test_options_under_their_names() -> None:
     """Set options are sent as they are; unset ones are not sent at all."""
-    given = {
+    given: dict[str, Any] = {
         "temperature": 0.5,
         "top_p": 0.9,
         "frequency_penalty": 0.1,
@@ -311,7 +311,7 @@ def test_options_under_their_names() -> None:
         ({"max_tokens": 5, "max_completion_tokens": 6}, {"max_completion_tokens": 6}, {"max_tokens": 5}),
     ],
 )
-def test_output_limit(given: dict[str, int], openai: dict[str, int], others: dict[str, int]) -> None:
+def test_output_limit(given: dict[str, Any], openai: dict[str, int], others: dict[str, int]) -> None:
     """The limit goes under the provider's own name, whichever was set."""
     usage = {"stream_options": {"include_usage": True}}
     assert options(OPENAI, **given) == openai | usage

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
@@ -60,20 +60,20 @@ def test_noise_that_is_valid() -> None:
     assert parser.finish() == []
 
 
-@pytest.mark.parametrize(
-    "delta",
-    [
-        {},
-        {"role": "assistant"},
-        {"content": ""},
-        {"content": None, "refusal": None, "reasoning_content": "", "tool_calls": None},
-        {"content": []},
-        {"content": [{"type": "image_url", "image_url": {}}]},
-        {"tool_calls": [{}, {"index": 3}, None, "x"]},
-        {"tool_calls": [{"index": 0, "id": "", "function": {"name": None, "arguments": ""}}]},
-        {"annotations": [], "audio": {"id": "a"}},
-    ],
-)
+SILENT: list[dict[str, Any]] = [
+    {},
+    {"role": "assistant"},
+    {"content": ""},
+    {"content": None, "refusal": None, "reasoning_content": "", "tool_calls": None},
+    {"content": []},
+    {"content": [{"type": "image_url", "image_url": {}}]},
+    {"tool_calls": [{}, {"index": 3}, None, "x"]},
+    {"tool_calls": [{"index": 0, "id": "", "function": {"name": None, "arguments": ""}}]},
+    {"annotations": [], "audio": {"id": "a"}},
+]
+
+
+@pytest.mark.parametrize("delta", SILENT)
 def test_delta_that_says_nothing_gives_no_chunk(delta: dict[str, Any]) -> None:
     """A delta without anything in it gives no chunk at all, and leaves nothing behind."""
     parser = ChatChunkParser()
@@ -302,15 +302,19 @@ def test_state_of_a_call_stays_with_the_call() -> None:
 
 # -- anything at all ----------------------------------------------------------------------------------------
 
-JSON = st.recursive(
+Strategy: TypeAlias = st.SearchStrategy[Any]
+
+JSON: Strategy = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-SOME = st.one_of(JSON, st.text(max_size=3))
-FUNCTION = st.fixed_dictionaries({}, optional={"name": SOME, "arguments": SOME})
-ENTRY = st.one_of(SOME, st.fixed_dictionaries({}, optional={"index": SOME, "id": SOME, "function": FUNCTION | SOME}))
-DELTA = st.fixed_dictionaries(
+SOME: Strategy = st.one_of(JSON, st.text(max_size=3))
+FUNCTION: Strategy = st.fixed_dictionaries({}, optional={"name": SOME, "arguments": SOME})
+ENTRY: Strategy = st.one_of(
+    SOME, st.fixed_dictionaries({}, optional={"index": SOME, "id": SOME, "function": FUNCTION | SOME})
+)
+DELTA: Strategy = st.fixed_dictionaries(
     {},
     optional={
         "content": SOME,
@@ -320,10 +324,10 @@ DELTA = st.fixed_dictionaries(
         "tool_calls": SOME | st.lists(ENTRY, max_size=3),
     },
 )
-CHOICE = st.fixed_dictionaries(
+CHOICE: Strategy = st.fixed_dictionaries(
     {}, optional={"delta": DELTA | SOME, "message": DELTA | SOME, "finish_reason": SOME, "index": SOME, "error": SOME}
 )
-CHUNK = st.fixed_dictionaries(
+CHUNK: Strategy = st.fixed_dictionaries(
     {}, optional={"choices": SOME | st.lists(CHOICE | SOME, max_size=2), "usage": SOME, "error": SOME, "code": SOME}
 )
 

@@ -28,7 +28,6 @@ from agentscope_rx.messages import (
     URLSource,
 )
 from agentscope_rx.tools.results import NO_OUTPUT, convert
-from agentscope_rx.tools.texts import clean, error_text, split_unfinished
 
 IMAGE = DataBlock(source=URLSource(url="https://example.org/x.png"))
 
@@ -247,40 +246,6 @@ def test_an_ordinary_limit_is_a_million() -> None:
     """Without another limit a million characters pass, and no more."""
     assert text_of("x" * 1_000_000) == "x" * 1_000_000
     assert len(text_of("x" * 1_000_001)) <= 1_000_000
-
-
-# -- texts --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [
-        (ValueError("bad"), "ValueError: bad"),
-        (ValueError(""), "ValueError: (no message)"),
-        (KeyError("x"), "KeyError: 'x'"),
-        (SystemExit(3), "SystemExit: 3"),
-        (StopIteration(), "StopIteration: (no message)"),
-        (ExceptionGroup("two", [ValueError("a"), OSError("b")]), "ExceptionGroup: two (2 sub-exceptions)"),
-        (ValueError("\x1b[31m\ud800"), "ValueError: \ufffd"),
-    ],
-)
-def test_errors_are_told_by_class_and_message(error: BaseException, text: str) -> None:
-    """An error's text is never empty and holds no traceback; nor escapes."""
-    assert error_text(error).splitlines()[0] == text
-
-
-def test_the_members_of_a_group_are_told() -> None:
-    """ "Unhandled errors in a TaskGroup" alone helps nobody."""
-    group = ExceptionGroup("two", [ValueError("a"), OSError("b")])
-    assert error_text(group).splitlines()[1:] == ["- ValueError: a", "- OSError: b"]
-
-
-def test_an_escape_sequence_may_come_in_two_pieces() -> None:
-    """Wherever a text is split, the pieces together are cleaned as the whole is."""
-    whole = "a\x1b[31;1mred\x1b[0m \x1b]0;title\x1b\\b\x1b]8;;u\x07c\x1b"
-    for at in range(len(whole)):
-        ready, kept = split_unfinished(whole[:at])
-        assert clean(ready) + clean(kept + whole[at:]) == clean(whole) == "ared bc"
 
 
 # -- anything -----------------------------------------------------------------------------------------------

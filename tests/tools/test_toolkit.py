@@ -10,7 +10,7 @@ import pytest
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.messages import ToolUseBlock
-from agentscope_rx.tools import Toolkit, ToolGroup, schema_tool, tool
+from agentscope_rx.tools import ToolGroup, Toolkit, schema_tool, tool
 from agentscope_rx.tools.execution import batches
 
 

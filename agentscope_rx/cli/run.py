@@ -1,0 +1,191 @@
+"""`agentscope-rx run`: one task, done with the files of a folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from agentscope_rx.builder import AgentBuilder
+from agentscope_rx.cli.conduct import conduct
+from agentscope_rx.cli.exit_codes import ExitCode, code_of
+from agentscope_rx.cli.outputs import JsonOutput, Output, QuietOutput, say
+from agentscope_rx.cli.plain import one_line
+from agentscope_rx.cli.render import LiveView, new_console
+from agentscope_rx.cli.tally import Tally, counted
+from agentscope_rx.errors import ConfigError, InvalidOption
+from agentscope_rx.messages import Msg
+from agentscope_rx.react_agent import ReActAgent
+from agentscope_rx.requests import Model
+from agentscope_rx.runtime import Runtime
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.stores import JsonFileStore
+from agentscope_rx.tools.file_tools import file_tools
+from agentscope_rx.workspace import LocalWorkspace
+from agentscope_rx.workspace.paths import RUNTIME_FOLDER
+
+NAME: Final = "agentscope-rx"
+MODEL_VARIABLE: Final = "AGENTSCOPE_RX_MODEL"
+PROMPT: Final = (
+    "You work on a folder of files with tools that can look and cannot change anything. Look before you answer: "
+    "list, search, then read the parts that matter. Keep the answer short, and name the files and lines that "
+    "support it."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of `run`.
+
+    Args:
+        model: The model, as provider:model (openai:gpt-5-mini, ollama:llama3.2, ...); else the environment variable
+            AGENTSCOPE_RX_MODEL says it.
+        workspace: The folder to look at; the current one if left out. Sessions are kept in it.
+        session: The session to go on with; a new one if left out.
+        user: Whose session it is.
+        json: Print every event as one line of JSON.
+        quiet: Print only the answer.
+        debug: Show the traceback of an error.
+        max_iters: How many reasoning steps there may be; 30 if left out.
+    """
+
+    model: str | None = None
+    workspace: Path = Path()
+    session: str | None = None
+    user: str | None = None
+    json: bool = False
+    quiet: bool = False
+    debug: bool = False
+    max_iters: int = 30
+
+
+async def run(task: str, options: RunOptions) -> ExitCode:
+    """Do a task.
+
+    Args:
+        task: What to do.
+        options: How.
+
+    Raises:
+        ConfigError: The task or an option is wrong.
+        AgentScopeError: The run failed.
+    """
+    model = _checked(task, options)
+    runtime = Runtime()
+    folder = folder_of(options.workspace)
+    context = RuntimeContext(user_id=options.user, session_id=_session(options, runtime))
+    store = JsonFileStore(_writable(folder.root) / RUNTIME_FOLDER)
+    builder = agent_builder(model, folder, max_iters=options.max_iters).runtime(runtime).state_store(store)
+    tally = Tally()
+    async with builder.build() as agent:
+        output = await _output(options, model, agent, context)
+        result = await conduct(agent, task, context, output=output, watchers=(tally.count,))
+    _say_goodbye(options, result, tally, str(context.session_id))
+    return code_of(result.reason)
+
+
+def agent_builder(model: Model | str, folder: LocalWorkspace, *, max_iters: int) -> AgentBuilder[ReActAgent]:
+    """An agent that can look at a folder.
+
+    Args:
+        model: Its model.
+        folder: What it sees.
+        max_iters: How many reasoning steps it may take.
+
+    Raises:
+        ConfigError: There is no such model, or the limit is below 1.
+    """
+    return ReActAgent.builder(
+        name=NAME, model=model, sys_prompt=PROMPT, tools=file_tools(folder), max_iters=max_iters
+    )
+
+
+def chosen_model(given: str | None) -> str | None:
+    """The model that was asked for on the command line, else in the environment; None = neither."""
+    return given or os.environ.get(MODEL_VARIABLE, "").strip() or None
+
+
+def folder_of(path: Path) -> LocalWorkspace:
+    """The files of a folder, to look at only.
+
+    Raises:
+        InvalidOption: It is no folder.
+    """
+    try:
+        return LocalWorkspace(path, read_only=True)
+    except (FileNotFoundError, NotADirectoryError):
+        raise InvalidOption("--workspace", str(path), "there is no such folder") from None
+
+
+def _checked(task: str, options: RunOptions) -> str:
+    """The model's name, once all that can be wrong at a glance is right."""
+    if not task.strip():
+        raise ConfigError("the task is empty: say what is to be done")
+    if options.json and options.quiet:
+        raise ConfigError("--json and --quiet exclude each other")
+    model = chosen_model(options.model)
+    if model is None:
+        raise ConfigError(
+            f"no model: give --model provider:model, such as openai:gpt-5-mini, or set {MODEL_VARIABLE} "
+            f"(`{NAME} demo` needs none)"
+        )
+    return model
+
+
+def _writable(folder: Path) -> Path:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        rule = f"sessions are kept there, in {RUNTIME_FOLDER}, so you must be allowed to write to it"
+        raise InvalidOption("--workspace", str(folder), rule)
+    return folder
+
+
+def _session(options: RunOptions, runtime: Runtime) -> str:
+    if options.session is not None:
+        return options.session
+    return f"{runtime.clock.now():%Y%m%d-%H%M%S}-{runtime.ids.new_id('session')[:4]}"
+
+
+async def _output(options: RunOptions, model: str, agent: ReActAgent, context: RuntimeContext) -> Output:
+    if options.json:
+        return JsonOutput()
+    if options.quiet:
+        return QuietOutput()
+    from rich.text import Text
+
+    console = new_console()
+    past = len((await agent.state(context)).context.messages)
+    session = f"session {context.session_id} ({counted(past, 'message') if past else 'new'})"
+    console.print(Text(one_line(f"{model} · {options.workspace} · {session}"), "dim"), soft_wrap=True)
+    return LiveView(console)
+
+
+def _say_goodbye(options: RunOptions, result: Msg, tally: Tally, session: str) -> None:
+    """How to go on; on stdout only where people read it."""
+    live = not (options.json or options.quiet)
+    if live:
+        from rich.text import Text
+
+        again = _again(options, session)
+        new_console().print(Text(f"\n{tally}\ngo on: {one_line(again)}", "dim"), soft_wrap=True)
+    match code_of(result.reason):
+        case ExitCode.INTERRUPTED if not live:
+            say(f"interrupted; go on with: {one_line(_again(options, session))}")
+        case ExitCode.FAILED:
+            say("error: the model gave an empty answer, twice")
+        case ExitCode.WAITING:
+            say("the run waits for a person")
+        case ExitCode.LIMIT:
+            say(f"the limit of {counted(options.max_iters, 'step')} is reached (--max-iters)")
+        case _:
+            pass
+
+
+def _again(options: RunOptions, session: str) -> str:
+    words = [NAME, "run", '"..."', "--session", shlex.quote(session)]
+    if options.user is not None:
+        words += ["--user", shlex.quote(options.user)]
+    if options.workspace != Path():
+        words += ["--workspace", shlex.quote(str(options.workspace))]
+    return " ".join(words)
