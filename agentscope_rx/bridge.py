@@ -20,6 +20,7 @@ from reactivex.scheduler.eventloop import AsyncIOScheduler
 from agentscope_rx.errors import SourceCancelled
 
 T = TypeVar("T")
+L = TypeVar("L", bound="Scope | Valve")
 
 
 # -- tasks that belong to somebody --------------------------------------------------------------------------
@@ -37,10 +38,11 @@ class Scope:
         0
     """
 
-    __slots__ = ("_token", "tasks")
+    __slots__ = ("_token", "loop", "tasks")
 
     def __init__(self) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
+        self.loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run a coroutine as a task of this scope."""
@@ -59,7 +61,8 @@ class Scope:
             await asyncio.wait(others)
 
     def enter(self) -> Token[Scope | None]:
-        """Let sources that are subscribed from now on, in this context, belong to this scope."""
+        """Let sources that are subscribed from now on, in this context and loop, belong to this scope."""
+        self.loop = running_loop()
         return _scope.set(self)
 
     async def __aenter__(self) -> Scope:
@@ -79,14 +82,16 @@ class Valve:
     A source looks up the valve when it is subscribed, and waits at it after each item while it is closed.
     """
 
-    __slots__ = ("_waiting", "closed")
+    __slots__ = ("_waiting", "closed", "loop")
 
     def __init__(self) -> None:
         self.closed = False
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
     def enter(self) -> Token[Valve | None]:
-        """Let sources that are subscribed from now on, in this context, wait at this valve."""
+        """Let sources that are subscribed from now on, in this context and loop, wait at this valve."""
+        self.loop = running_loop()
         return _valve.set(self)
 
     def open(self) -> None:
@@ -117,7 +122,12 @@ def leave(token: Token[Any]) -> None:
 
 def current_scope() -> Scope:
     """The scope of this context."""
-    return _scope.get() or _ORPHANS
+    return _of_this_loop(_scope.get()) or _ORPHANS
+
+
+def _of_this_loop(found: L | None) -> L | None:
+    """Threads inherit a context, and with it what belongs to another loop: that cannot wait for tasks of this one."""
+    return found if found is not None and found.loop in (None, running_loop()) else None
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -138,7 +148,7 @@ class SourceTask(abc.DisposableBase, Generic[T]):
 
     def __init__(self, body: Callable[[SourceTask[T]], Awaitable[None]], observer: abc.ObserverBase[T]) -> None:
         self.closed = self._delivering = self._closing = False
-        self.valve = _valve.get()
+        self.valve = _of_this_loop(_valve.get())
         self._observer = observer
         self._loop = asyncio.get_running_loop()
         self._task = current_scope().start(self._run(body))
@@ -254,6 +264,27 @@ def from_coroutine(factory: Callable[[], Awaitable[T]]) -> Observable[T]:
 
     def subscribe(observer: abc.ObserverBase[T], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
         return SourceTask(body, observer)
+
+    return Observable(subscribe)
+
+
+def from_awaitable(awaitable: Awaitable[T]) -> Observable[T]:
+    """An Observable of the value of an awaitable that exists already; to be subscribed once.
+
+    Args:
+        awaitable: A coroutine is closed when the subscription ends before it has begun.
+    """
+
+    async def body(subscription: SourceTask[T]) -> None:
+        value = await awaitable
+        if not subscription.closed:
+            subscription.emit(value)
+
+    def subscribe(observer: abc.ObserverBase[T], scheduler: abc.SchedulerBase | None = None) -> abc.DisposableBase:
+        task = SourceTask(body, observer)
+        if isinstance(awaitable, Coroutine):
+            task.when_done(awaitable.close)
+        return task
 
     return Observable(subscribe)
 

@@ -15,7 +15,7 @@ from reactivex import Observable, abc
 from reactivex import operators as ops
 from reactivex.disposable import SerialDisposable, SingleAssignmentDisposable
 
-from agentscope_rx.bridge import from_coroutine
+from agentscope_rx.bridge import from_awaitable
 from agentscope_rx.draft import RequestDraft, changes_between
 from agentscope_rx.errors import EditRefused, StepLost
 from agentscope_rx.history import History, apply_edits, edits_between
@@ -217,7 +217,7 @@ class _Passing:
 
         subscription = SingleAssignmentDisposable()
         self.waiting.disposable = subscription
-        source = outcome if isinstance(outcome, Observable) else from_coroutine(lambda: outcome)
+        source = outcome if isinstance(outcome, Observable) else from_awaitable(outcome)
         subscription.disposable = source.subscribe(on_next, on_error, on_completed, scheduler=self.scheduler)
 
     def fail(self, error: Exception, name: str) -> None:

@@ -66,9 +66,7 @@ class LiveView:
                 self._flow.end()
             case ev.ToolCallStart() | ev.ToolCallDelta() | ev.ToolCallEnd():
                 self._show_call(event)
-            case (
-                ev.ToolResultStart() | ev.ToolResultTextDelta() | ev.ToolResultDataDelta() | ev.ToolResultEnd()
-            ):
+            case ev.ToolResultStart() | ev.ToolResultTextDelta() | ev.ToolResultDataDelta() | ev.ToolResultEnd():
                 self._show_result(event)
             case _:
                 self._show_other(event)

@@ -97,9 +97,7 @@ def agent_builder(model: Model | str, folder: LocalWorkspace, *, max_iters: int)
     Raises:
         ConfigError: There is no such model, or the limit is below 1.
     """
-    return ReActAgent.builder(
-        name=NAME, model=model, sys_prompt=PROMPT, tools=file_tools(folder), max_iters=max_iters
-    )
+    return ReActAgent.builder(name=NAME, model=model, sys_prompt=PROMPT, tools=file_tools(folder), max_iters=max_iters)
 
 
 def chosen_model(given: str | None) -> str | None:
@@ -155,7 +153,7 @@ async def _output(options: RunOptions, model: str, agent: ReActAgent, context: R
     from rich.text import Text
 
     console = new_console()
-    past = len((await agent.state(context)).context.messages)
+    past = sum(1 for _ in (await agent.state(context)).context.messages)
     session = f"session {context.session_id} ({counted(past, 'message') if past else 'new'})"
     console.print(Text(one_line(f"{model} · {options.workspace} · {session}"), "dim"), soft_wrap=True)
     return LiveView(console)

@@ -95,12 +95,14 @@ def who_emits(notes: Notes, results: Results) -> Scene:
 
 def guess_a_path(notes: Notes, results: Results) -> Scene:
     """A path that does not exist: what a model gets wrong, it can put right."""
-    notes.emitters = Counter(path for path, _, _ in matches(results[0]))
+    found = matches(results[0])
+    notes.emitters = Counter(path for path, _, _ in found)
+    notes.emit_line = next((line for path, line, _ in found if path == notes.busiest), 1)
     name = notes.busiest.rpartition("/")[2].removeprefix("_")
     return Scene(
-        text=f"{counted(len(notes.emitters), 'operator')} do, in {sum(notes.emitters.values())} places; most of them "
-        f"in {name}. Let me read that one.",
-        calls=[("read_file", {"path": f"operators/{name}", "limit": 50})],
+        text=f"{counted(len(notes.emitters), 'operator')} do, in {len(found)} places; most of them in {name}, from "
+        f"line {notes.emit_line} on. Let me read that part.",
+        calls=[("read_file", {"path": f"operators/{name}", **_around(notes.emit_line)})],
     )
 
 
@@ -110,7 +112,7 @@ def put_it_right(notes: Notes, results: Results) -> Scene:
         thinking="That path was wrong: the tool says that there is no such file. In the list its name began with an "
         "underscore.",
         text="My mistake: the file names begin with an underscore.",
-        calls=[("read_file", {"path": notes.busiest, "limit": 50})],
+        calls=[("read_file", {"path": notes.busiest, **_around(notes.emit_line)})],
     )
 
 
@@ -136,18 +138,18 @@ def read_the_frame(notes: Notes, results: Results) -> Scene:
     return Scene(
         text=f"{notes.event_types} kinds. {counted(len(elsewhere), 'more place')} emit some, among them {named}. The "
         f"very first event comes from {notes.frame}, line {notes.frame_line}.",
-        calls=[("read_file", {"path": notes.frame, "offset": max(0, notes.frame_line - 4), "limit": 12})],
+        calls=[("read_file", {"path": notes.frame, **_around(notes.frame_line)})],
     )
 
 
 def find_a_check(notes: Notes, results: Results) -> Scene:
     """What holds the pipeline to its word?"""
     pattern, path = ("def test_", "tests/test_architecture.py") if notes.tests else ("class ", "testing")
-    what = "a test that holds this in place" if notes.tests else "what the package ships for testing"
+    what = "a test that holds this in place" if notes.tests else "what the package brings for tests"
     return Scene(
         thinking="So the run emits the first and the last event, and the operators what is between them.",
         text=f"One thing is left: I look for {what}.",
-        calls=[("grep_files", {"pattern": pattern, "path": notes.tests and path or notes.within(path)})],
+        calls=[("grep_files", {"pattern": pattern, "path": path})],
     )
 
 
@@ -166,7 +168,10 @@ def report(notes: Notes, results: Results) -> Scene:
     """The answer."""
     order = " → ".join(notes.operators)
     emitters = ", ".join(f"{path.rpartition('/')[2]} ({count})" for path, count in notes.emitters.most_common(3))
-    what = "rule" if notes.tests else "tool"
+    largest = f"{notes.largest} ({notes.sizes.get(notes.largest, 0):,} bytes)"
+    checks = f"tests/test_architecture.py holds this in place, with {len(notes.checks)} rules."
+    if not notes.tests:
+        checks = f"testing/ has {len(notes.checks)} classes for your own tests, ScriptedModel among them."
     largest = f"{notes.largest} ({notes.sizes.get(notes.largest, 0):,} bytes)"
     checks = "tests/test_architecture.py holds" if notes.tests else "testing/ helps to hold"
     return Scene(
@@ -178,9 +183,14 @@ def report(notes: Notes, results: Results) -> Scene:
         f"places: {emitters}.\n"
         f"- What frames the steps is emitted by {notes.frame} (line {notes.frame_line}); in all, "
         f"{counted(notes.other_emitters, 'file')} outside the operators emit something.\n"
-        f"- {checks} this in place, with {counted(len(notes.checks), what)}.\n"
+        f"- {checks}\n"
         "- One of my paths was wrong. The tool answered with an error, I read it and went on.",
     )
+
+
+def _around(line: int) -> dict[str, object]:
+    """Arguments that read the lines around one."""
+    return {"offset": max(0, line - 3), "limit": 12}
 
 
 SCENES: Final[Sequence[Callable[[Notes, Results], Scene]]] = (

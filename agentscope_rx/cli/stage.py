@@ -7,7 +7,6 @@ from typing import Final
 from agentscope_rx.cli.conduct import conduct
 from agentscope_rx.cli.flow import Flow
 from agentscope_rx.cli.outputs import JsonOutput, Output
-from agentscope_rx.cli.plain import one_line
 from agentscope_rx.cli.render import LiveView, new_console
 from agentscope_rx.cli.tally import Tally, counted
 from agentscope_rx.messages import Msg
@@ -15,7 +14,7 @@ from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 
-_LABEL: Final = 10
+_LABEL: Final = 12
 
 
 class Stage:
@@ -46,12 +45,15 @@ class Stage:
             self._console.print()
 
     def fact(self, label: str, text: str) -> None:
-        """Write a line with a label before it."""
+        """Write a paragraph with a label before it."""
         if self._console is not None:
             from rich.text import Text
 
-            line = Text(f"  {label:<{_LABEL}}", "dim").append(one_line(text), "not dim")
-            self._console.print(line, soft_wrap=True)
+            self._console.print(Text(f"  {label:<{_LABEL - 2}}", "dim"), end="")
+            flow = Flow(self._console, indent=_LABEL)
+            flow.begin(column=_LABEL)
+            flow.write(text)
+            flow.end()
 
     def block(self, text: str, style: str = "") -> None:
         """Write lines as they are."""

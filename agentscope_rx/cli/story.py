@@ -52,6 +52,7 @@ class Notes:
     operators: tuple[str, ...] = ()
     sizes: dict[str, int] = field(default_factory=dict[str, int])  # of the operators' files
     emitters: Counter[str] = field(default_factory=Counter[str])
+    emit_line: int = 1  # where the busiest of them emits first
     event_types: int = 0
     frame: str = ""  # the file that emits the first and last events
     frame_line: int = 0

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -45,6 +49,17 @@ class LoopLocal(Generic[C]):
     def __del__(self) -> None:
         for loop, kept in list(self._kept.items()):
             kept.release(loop)
+
+
+def http_module() -> Any:
+    """The HTTP library that is installed: httpx2, else httpx."""
+    return import_module("httpx2" if find_spec("httpx2") else "httpx")
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """What connections are checked with; it belongs to no loop, and making one takes as long as a request."""
+    return http_module().create_ssl_context()
 
 
 class _Kept(Generic[C]):

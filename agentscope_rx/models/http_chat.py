@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
 from agentscope_rx.__about__ import __version__
 from agentscope_rx.errors import MissingExtra
 from agentscope_rx.models.chat_model import BASE_HEADERS, ChatModel, checked_headers, transport_errors
-from agentscope_rx.models.clients import LoopLocal
+from agentscope_rx.models.clients import LoopLocal, http_module, tls_context
 from agentscope_rx.models.failures import response_failure
 from agentscope_rx.models.providers import Provider, find_endpoint
 from agentscope_rx.requests import ModelRequest
@@ -105,11 +104,11 @@ class HttpxChatModel(ChatModel):
 
 
 def _new_client() -> Any:
-    module: Any = import_module("httpx2") if find_spec("httpx2") else import_module("httpx")
+    module = http_module()
     limits = module.Limits(
         max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS
     )
-    return module.AsyncClient(limits=limits)
+    return module.AsyncClient(limits=limits, verify=tls_context())
 
 
 async def _close_client(client: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from agentscope_rx.errors import BadRequest, MissingExtra, ProviderError
 from agentscope_rx.models.chat_model import BASE_HEADERS, ChatModel
-from agentscope_rx.models.clients import LoopLocal
+from agentscope_rx.models.clients import LoopLocal, tls_context
 from agentscope_rx.models.failures import response_failure
 from agentscope_rx.models.providers import Endpoint, Provider, find_endpoint
 from agentscope_rx.requests import ModelRequest
@@ -137,7 +137,7 @@ def _new_client(endpoint: Endpoint, http_client: Any) -> Any:
         # The SDK insists on a key; where there is none, its header is left out of each request.
         api_key=endpoint.api_key or "none",
         max_retries=0,
-        http_client=http_client,
+        http_client=http_client or openai.DefaultAsyncHttpxClient(verify=tls_context()),
     )
 
 

@@ -104,9 +104,9 @@ async def _attempt(job: Job, context: ToolContext) -> Ended:
             value = await settle(await job.tool.call(job.arguments, context), context, pieces)
     except BaseException as raised:
         context.cancelled.set()
-        if isinstance(raised, KeyboardInterrupt) or _is_closed(raised, task):
+        if isinstance(raised, KeyboardInterrupt):
             raise
-        error = raised
+        error = raised  # nothing is awaited from here on: the coroutine may be about to be closed
     if task.cancelling() > cancels:
         # Somebody cancelled this task. That holds even where the tool caught it and returned, or raised
         # something else in its place; whereas a CancelledError without it is the tool's own.
@@ -122,16 +122,6 @@ async def _attempt(job: Job, context: ToolContext) -> Ended:
         cause, error = error, TimeoutError(f"no result within {job.timeout:g} s")
         error.__cause__ = cause
     return _failed(job, error, pieces.blocks())
-
-
-def _is_closed(raised: BaseException, task: asyncio.Task[Any]) -> bool:
-    """Whether our coroutine is being closed from outside, and may await nothing more."""
-    if not isinstance(raised, GeneratorExit):
-        return False
-    try:
-        return asyncio.current_task() is not task
-    except RuntimeError:
-        return True
 
 
 def _failed(job: Job, error: BaseException, partial: Sequence[OutputBlock]) -> Ended:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from agentscope_rx.errors import InvalidOption, ProviderUnreachable, RateLimited, StreamIncomplete
-from agentscope_rx.models import HttpxChatModel, http_chat
+from agentscope_rx.models import HttpxChatModel, clients
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.testing.fake_provider import text
 from tests.models.asking import BOTH, HELLO, WHOLE, ZIPPED, ModelClass, answering, ask, question, served, stream_of
@@ -141,11 +141,11 @@ async def test_own_headers() -> None:
 async def test_over_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where httpx2 is missing, httpx does the same."""
     pytest.importorskip("httpx", reason="the extra httpx is not installed")
-    find = http_chat.find_spec
+    find = clients.find_spec
 
     def without_httpx2(name: str) -> ModuleSpec | None:
         return None if name == "httpx2" else find(name)
 
-    monkeypatch.setattr(http_chat, "find_spec", without_httpx2)
+    monkeypatch.setattr(clients, "find_spec", without_httpx2)
     async with served(HttpxChatModel, text("hello", deltas=3)) as (model, _):
         assert (await ask(model)).texts == ["h", "el", "lo"]

@@ -1,0 +1,48 @@
+"""The README is true: its programs run, and print what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+BLOCKS = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks in one language."""
+    return [code for kind, code in BLOCKS.findall(README.read_text(encoding="utf-8")) if kind == language]
+
+
+def test_the_first_agent_runs_and_prints_its_pipeline() -> None:
+    """The first program runs as it stands, and its pipeline is the one that is shown."""
+    done = subprocess.run([sys.executable, "-c", blocks("python")[0]], capture_output=True, text=True, check=True)
+    shown = next(block for block in blocks("text") if block.startswith("step\n"))
+    assert shown.strip() in done.stdout
+    assert done.stdout.startswith("The export works. None\nIt was a rounding error.")
+    assert done.stderr == ""
+
+
+def test_the_operators_run() -> None:
+    """The operators of the README fit into a pipeline and do what they say."""
+    program = blocks("python")[1] + (
+        "from agentscope_rx import ReActAgent\n"
+        "from agentscope_rx.testing import ScriptedModel\n"
+        "model = ScriptedModel([str(n) for n in range(50)])\n"
+        "builder = ReActAgent.builder(name='a', model=model).pipeline(\n"
+        "    lambda p: p.insert_after('assemble_request', with_the_rule).insert_after('with_the_rule', forget_the_beginning))\n"
+        "for n in range(45):\n"
+        "    builder.call('x').run()\n"
+        "print(len(model.requests[-1].conversation) <= 41, 'Export columns' in model.requests[-1].tail[0].text)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True\n"
+
+
+def test_its_make_targets_exist() -> None:
+    """Every make target that the README names is in the Makefile."""
+    makefile = README.with_name("Makefile").read_text(encoding="utf-8")
+    for target in set(re.findall(r"make ([a-z-]+)", README.read_text(encoding="utf-8"))):
+        assert re.search(rf"^{target}:", makefile, re.M), target
