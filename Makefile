@@ -54,7 +54,8 @@ RIG := .bench/server/bin/python benchmarks/rig/run.py --venvs .bench --floor flo
 stamps = $(patsubst %,.bench/%/.stamp,$(1))
 
 bench: $(call stamps,server floor agentscope_rx)
-	$(RIG) --peers $(OURS)
+	$(RIG) --reps 3 --peers $(OURS)
+	.bench/agentscope_rx/bin/python benchmarks/micro.py
 
 bench-peers: $(call stamps,server floor agentscope_rx strands agent_framework openai_agents pydantic_ai langchain)
 	$(RIG) --peers $(OURS),$(PEERS)

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextvars import ContextVar, Token, copy_context
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
 from reactivex import Observable, abc, typing
 from reactivex.scheduler import CurrentThreadScheduler, VirtualTimeScheduler
@@ -19,6 +19,7 @@ from reactivex.scheduler.eventloop import AsyncIOScheduler
 
 from agentscope_rx.errors import SourceCancelled
 
+S = TypeVar("S")
 T = TypeVar("T")
 L = TypeVar("L", bound="Scope | Valve")
 
@@ -65,7 +66,7 @@ class Scope:
         self.loop = running_loop()
         return _scope.set(self)
 
-    async def __aenter__(self) -> Scope:
+    async def __aenter__(self) -> Self:
         self._token = self.enter()
         return self
 
@@ -268,15 +269,16 @@ def from_coroutine(factory: Callable[[], Awaitable[T]]) -> Observable[T]:
     return Observable(subscribe)
 
 
-def from_awaitable(awaitable: Awaitable[T]) -> Observable[T]:
-    """An Observable of the value of an awaitable that exists already; to be subscribed once.
+def from_awaitable(awaitable: Awaitable[S], then: Callable[[S], T]) -> Observable[T]:
+    """An Observable of one value, made of that of an awaitable which exists already; to be subscribed once.
 
     Args:
         awaitable: A coroutine is closed when the subscription ends before it has begun.
+        then: Makes the value.
     """
 
     async def body(subscription: SourceTask[T]) -> None:
-        value = await awaitable
+        value = then(await awaitable)
         if not subscription.closed:
             subscription.emit(value)
 

@@ -51,10 +51,12 @@ class RequestDraft:
         gone = frozenset(ids)
         if not gone:
             return self
+        blocks = (block.id for zone in (self.system, self.transient, self.references) for block in zone)
+        messages = gone.difference(blocks, (tool.name for tool in self.tools))
         return replace(
             self,
             system=_without(self.system, gone),
-            conversation=self.conversation.without(gone),
+            conversation=self.conversation.without(messages) if messages else self.conversation,
             transient=_without(self.transient, gone),
             references=_without(self.references, gone),
             tools=_without_tools(self.tools, gone),
@@ -214,11 +216,12 @@ def _compare(
         if after is before:
             open_range = None
             continue
-        reason = next((reasons[each] for each in _ids_of(id, before) if each in reasons), operator)
         if after is not None:
-            found.append(_change(operator, zone, "rewritten", id, reason, before, after))
+            found.append(_change(operator, zone, "rewritten", id, operator, before, after))
             open_range = None
-        elif open_range is not None and zone == "conversation" and open_range.reason == reason:
+            continue
+        reason = next((reasons[each] for each in _ids_of(id, before) if each in reasons), operator)
+        if open_range is not None and zone == "conversation" and open_range.reason == reason:
             found[-1] = open_range = replace(open_range, last_id=id, count=open_range.count + 1)
         else:
             open_range = _change(operator, zone, "dropped", id, reason, before, None)

@@ -294,7 +294,9 @@ class ToolResultEnd(ToolEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionRule:
-    """A rule that allows, denies or asks for calls of one tool."""
+    """A rule that allows, denies or asks for calls of one tool; in JSON, too, under the names of its fields."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict()
 
     tool_name: str
     behavior: Literal["allow", "deny", "ask", "passthrough"]

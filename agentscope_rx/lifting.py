@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from reactivex import Observable, abc
 from reactivex import operators as ops
@@ -53,6 +53,10 @@ class Operator:
     def __call__(self, source: Observable[Step]) -> Observable[Step]:
         return source.pipe(ops.concat_map(lambda step: chain((self,), step)))
 
+    def noted(self, before: Step, after: Step, seconds: float) -> Step:
+        """What it gave, with a note of what it did; the operators of a group have made theirs."""
+        return after if self.kind == "group" else noted(before, after, self.name, seconds)
+
 
 def view_operator(function: ViewFunction) -> Operator:
     """Lift a function, plain or async, that changes this request only.
@@ -72,9 +76,10 @@ def view_operator(function: ViewFunction) -> Operator:
         'view'
     """
 
-    def handle(step: Step) -> Step | Awaitable[Step]:
+    def handle(step: Step) -> Outcome:
         return _then(
             function(step.draft, step),
+            RequestDraft,
             lambda draft: step if draft is step.draft else replace(step, draft=draft),
         )
 
@@ -116,8 +121,8 @@ def history_operator(function: HistoryFunction) -> Operator:
     """
     name = name_of(function)
 
-    def handle(step: Step) -> Step | Awaitable[Step]:
-        return _then(function(step.history, step), lambda history: _propose(step, history, name))
+    def handle(step: Step) -> Outcome:
+        return _then(function(step.history, step), History, lambda history: _propose(step, history, name))
 
     return Operator(name=name, kind="history", handle=handle, function=function)
 
@@ -183,7 +188,7 @@ class _Passing:
                     self.wait(step, index, outcome, started)
                     return
                 now = clock.monotonic()
-                step = noted(step, outcome, operator.name, now - started)
+                step = operator.noted(step, outcome, now - started)
                 started, index = now, index + 1
         except Exception as error:
             self.fail(error, operators[index].name)
@@ -192,7 +197,7 @@ class _Passing:
         self.observer.on_completed()
 
     def wait(self, step: Step, index: int, outcome: Awaitable[Step] | Observable[Step], started: float) -> None:
-        name = self.operators[index].name
+        operator, name = self.operators[index], self.operators[index].name
         passed: list[Step] = []
 
         def on_next(after: Step) -> None:
@@ -206,7 +211,7 @@ class _Passing:
                 self.fail(StepLost(f"{name} let no step through; raise an error to stop a run"), name)
                 return
             try:
-                after = noted(step, passed[0], name, step.run.runtime.clock.monotonic() - started)
+                after = operator.noted(step, passed[0], step.run.runtime.clock.monotonic() - started)
             except Exception as error:
                 self.fail(error, name)
                 return
@@ -217,7 +222,12 @@ class _Passing:
 
         subscription = SingleAssignmentDisposable()
         self.waiting.disposable = subscription
-        source = outcome if isinstance(outcome, Observable) else from_awaitable(outcome)
+        if isinstance(outcome, Observable):
+            source = outcome
+        elif inspect.isawaitable(outcome):
+            source = from_awaitable(outcome, lambda after: expected(Step, after))
+        else:
+            raise TypeError(f"a Step, an awaitable or an Observable was expected of it, and it gave {outcome!r:.80}")
         subscription.disposable = source.subscribe(on_next, on_error, on_completed, scheduler=self.scheduler)
 
     def fail(self, error: Exception, name: str) -> None:
@@ -227,12 +237,19 @@ class _Passing:
         self.observer.on_error(error)
 
 
+def expected(kind: type[T], result: object) -> T:
+    """What an author's function gave, if it is what it has to give."""
+    if not isinstance(result, kind):
+        raise TypeError(f"a {kind.__name__} was expected of it, and it gave {result!r:.80}")
+    return result
+
+
 def noted(before: Step, after: Step, name: str, seconds: float) -> Step:
     """Write down what an operator did: its changes, its time, and that the run has come this far.
 
     A step with a new `call_id` is a new request: there is nothing to compare it with.
     """
-    changes = after.changes
+    changes = expected(Step, after).changes
     if after.draft is not before.draft and after.call_id == before.call_id:
         changes = (*changes, *changes_between(before.draft, after.draft, name))
     after = replace(after, changes=changes, timings=(*after.timings, Timing(name, seconds)))
@@ -240,14 +257,10 @@ def noted(before: Step, after: Step, name: str, seconds: float) -> Step:
     return after
 
 
-def _then(result: T | Awaitable[T], use: Callable[[T], Step]) -> Step | Awaitable[Step]:
+def _then(result: T | Awaitable[T], kind: type[T], use: Callable[[T], Step]) -> Outcome:
     if not inspect.isawaitable(result):
-        return use(cast(T, result))
-
-    async def later() -> Step:
-        return use(await result)
-
-    return later()
+        return use(expected(kind, result))
+    return from_awaitable(result, lambda later: use(expected(kind, later)))
 
 
 def _propose(step: Step, history: History, name: str) -> Step:

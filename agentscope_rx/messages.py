@@ -93,12 +93,18 @@ class MetadataKey:
     OPAQUE: Final = "agentscope_opaque"
 
 
+#: For values whose JSON has the names of their fields also inside of values whose JSON is in camel case.
+_OWN_NAMES: Final = ConfigDict()
+
+
 # -- blocks -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class URLSource:
     """Media that lie somewhere else."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _OWN_NAMES
 
     type: Literal["url"] = "url"
     url: str
@@ -108,6 +114,8 @@ class URLSource:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base64Source:
     """Media that are part of the message."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = _OWN_NAMES
 
     type: Literal["base64"] = "base64"
     media_type: str

@@ -79,8 +79,12 @@ class Pipeline:
 
     @classmethod
     def of(cls, name: str, *operators: StepOperator | Pipeline) -> Pipeline:
-        """Make a group of operators."""
-        return cls(name=name, entries=tuple(_entry(operator) for operator in operators))
+        """Make a group of operators.
+
+        Raises:
+            PipelineError: Two of them have one name.
+        """
+        return cls(name=name, entries=tuple(_entry(operator) for operator in operators))._checked()
 
     # -- changing -------------------------------------------------------------------------------------------
 
@@ -109,9 +113,11 @@ class Pipeline:
         new = _entry(operator, name or anchor)
 
         def change(old: Entry) -> tuple[Entry, ...]:
-            if isinstance(old, Pipeline) and old.guards:
-                return (replace(old, name=new.name, entries=(new,), single=True),)
-            return (new,)
+            if not isinstance(old, Pipeline) or not old.guards:
+                return (new,)
+            if isinstance(new, Pipeline):
+                return (replace(new, guards=(*new.guards, *old.guards)),)
+            return (replace(old, name=new.name, entries=(new,), single=True),)
 
         return self._edit(anchor, change)
 
@@ -258,8 +264,8 @@ def _stock(entry: StockOperator, source: Observable[Step], entering: Step) -> Ob
         before, started, passed = entering, clock.monotonic(), 0
 
         def enter(step: Step) -> None:
-            nonlocal before
-            before = step
+            nonlocal before, started
+            before, started = step, clock.monotonic()
             step.run.running = entry.name
 
         def on_next(step: Step) -> None:
@@ -268,8 +274,13 @@ def _stock(entry: StockOperator, source: Observable[Step], entering: Step) -> Ob
             if passed > 1:
                 lost = f"{entry.name} let a second step through: all behind it would be done, and paid, twice"
                 observer.on_error(StepLost(lost))
-            else:
-                observer.on_next(noted(before, step, entry.name, clock.monotonic() - started))
+                return
+            try:
+                after = noted(before, step, entry.name, clock.monotonic() - started)
+            except Exception as error:  # raised here it would end in the task that has brought the step
+                on_error(error)
+                return
+            observer.on_next(after)
 
         def on_error(error: Exception) -> None:
             observer.on_error(_named(error, entry.name))

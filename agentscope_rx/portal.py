@@ -82,12 +82,15 @@ def subscribe_on_loop(subscribe: Callable[[], abc.DisposableBase]) -> abc.Dispos
         return subscribe()
     loop = PORTAL.loop
     inner = SingleAssignmentDisposable()
+    left = False
 
     def start() -> None:
-        if not inner.is_disposed:
+        if not left:
             inner.disposable = subscribe()
 
     def stop() -> None:
+        nonlocal left
+        left = True
         loop.call_soon_threadsafe(inner.dispose)
 
     loop.call_soon_threadsafe(start)

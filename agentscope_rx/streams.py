@@ -114,7 +114,12 @@ def run_with_sink(work: Callable[[Sink[T]], Observable[Any]]) -> Observable[T]:
             sink = Sink(observer, running.dispose)
 
             def start(_: abc.SchedulerBase, __: Any = None) -> None:
-                running.disposable = work(sink).subscribe(
+                try:
+                    steps = work(sink)
+                except Exception as error:  # raised here it would end in the loop that begins a run in the background
+                    sink.error(error)
+                    return
+                running.disposable = steps.subscribe(
                     None, sink.error, sink.complete, scheduler=run_scheduler(scheduler)
                 )
 
@@ -154,7 +159,11 @@ def loop(turn: Callable[[T], Observable[T]], seed: T, follow: Callable[[T], T | 
 
             def on_completed() -> None:
                 nonlocal item, due
-                following = follow(outcome[0]) if outcome else None
+                try:
+                    following = follow(outcome[0]) if outcome else None
+                except Exception as error:  # raised here it would end in the task that has ended the turn
+                    observer.on_error(error)
+                    return
                 if following is None:
                     observer.on_completed()
                 else:
@@ -181,7 +190,11 @@ def loop(turn: Callable[[T], Observable[T]], seed: T, follow: Callable[[T], T | 
             finally:
                 draining = False
 
-        drain()
+        def begin(_: abc.SchedulerBase, __: Any = None) -> None:
+            drain()
+
+        # On the trampoline, so that what is returned here can dispose a loop that is synchronous throughout.
+        (scheduler or CurrentThreadScheduler.singleton()).schedule(begin)
         return current
 
     return Observable(subscribe)

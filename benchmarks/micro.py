@@ -12,11 +12,11 @@ import argparse
 import asyncio
 import gc
 import itertools
+import resource
 import statistics
 import subprocess
 import sys
 import time
-import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -44,6 +44,8 @@ BUILDS: Final = 500
 TURNS: Final = 10_000
 WORDS: Final = ("the ", "order ", "of ", "seven ", "notes ", "was ", "read ", "twice ", "today ", "and ", "kept ")
 OLD_TEXT: Final = "".join(itertools.islice(itertools.cycle(WORDS), 80))  # about 100 tokens
+#: A bare `import pydantic` loads nothing yet.
+BARE_IMPORT: Final = "from reactivex import Observable, operators; from pydantic import BaseModel, TypeAdapter"
 REQUEST: Final = ModelRequest(call_id="bare")
 
 Measure = Callable[[], Awaitable[float]]
@@ -294,8 +296,8 @@ async def subscriptions_a_step() -> float:
     return (long - short) / ROUNDS
 
 
-async def bytes_a_turn() -> float:
-    """What a turn leaves behind in memory, over so many turns whose sessions nobody keeps."""
+async def left_behind() -> list[Row]:
+    """What so many turns leave behind in memory when nobody keeps their sessions."""
     model = ScriptedModel(itertools.repeat(text("Done.")), keep_requests=False)
     agent = ReActAgent.builder(name="bench", model=model, state_store=ForgetfulStore()).build()
 
@@ -303,20 +305,34 @@ async def bytes_a_turn() -> float:
         for number in range(first, first + count):
             await subscribed(agent, RuntimeContext(session_id=f"s{number}"), see_nothing)
 
-    await turns(0, 500)  # caches of a fixed size are full then
-    gc.collect()
-    tracemalloc.start()
-    await turns(500, TURNS)
-    gc.collect()
-    kept, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return kept / TURNS
+    def held() -> tuple[int, int]:
+        gc.collect()
+        return sys.getallocatedblocks(), resident_bytes()
+
+    await turns(0, 1_000)  # caches of a fixed size are full then
+    before = held()
+    await turns(1_000, TURNS)
+    blocks, resident = ((now - then) / TURNS for now, then in zip(held(), before, strict=True))
+    return [
+        Row(f"memory that a turn leaves behind, of {TURNS:,}", "bytes", [resident], []),
+        Row(f"objects that a turn leaves behind, of {TURNS:,}", "", [blocks], []),
+    ]
+
+
+def resident_bytes() -> int:
+    """The resident memory of this process; Linux only, as the rig."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def import_ms(statement: str) -> float:
-    began = time.perf_counter()
+    def of_children() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    began = of_children()
     subprocess.run([sys.executable, "-c", statement], check=True)
-    return (time.perf_counter() - began) * 1e3
+    return (of_children() - began) * 1e3
 
 
 # -- the table ----------------------------------------------------------------------------------------------
@@ -336,7 +352,7 @@ async def measured(reps: int) -> list[Row]:
         *rows,
         *(growth(rows, what) for what in ("a step", "a step and its request's bytes")),
         Row("subscriptions in a step with a tool call", "", [await subscriptions_a_step()], []),
-        Row(f"memory that a turn leaves behind, of {TURNS:,}", "bytes", [await bytes_a_turn()], []),
+        *await left_behind(),
     ]
 
 
@@ -352,11 +368,9 @@ def growth(rows: list[Row], what: str) -> Row:
 
 
 def imported(reps: int) -> Row:
-    ours, bare = (
-        [import_ms(statement) for _ in range(reps + 1)]
-        for statement in ("import agentscope_rx", "import reactivex, pydantic")
-    )
-    return Row("import agentscope_rx / reactivex and pydantic", "ms", [min(ours)], [min(bare)])
+    pairs = [(import_ms("import agentscope_rx"), import_ms(BARE_IMPORT)) for _ in range(reps + 1)]
+    ours, bare = zip(*pairs, strict=True)
+    return Row("import agentscope_rx / reactivex and pydantic alone", "ms", [min(ours)], [min(bare)])
 
 
 def shown(value: float) -> str:
@@ -364,14 +378,14 @@ def shown(value: float) -> str:
 
 
 def table(rows: list[Row]) -> Iterator[str]:
-    yield f"| {'what':<52} | {'unit':<5} | {'ours':>8} | {'min-max':>15} | {'bare':>8} | {'ratio':>6} |"
-    yield f"|{'-' * 54}|{'-' * 7}|{'-' * 10}|{'-' * 17}|{'-' * 10}|{'-' * 8}|"
+    yield f"| {'what':<54} | {'unit':<5} | {'ours':>8} | {'min-max':>15} | {'bare':>8} | {'ratio':>6} |"
+    yield f"|{'-' * 56}|{'-' * 7}|{'-' * 10}|{'-' * 17}|{'-' * 10}|{'-' * 8}|"
     for row in rows:
         ours, spread = statistics.median(row.ours), f"{shown(min(row.ours))}-{shown(max(row.ours))}"
         bare = statistics.median(row.bare) if row.bare else None
         columns = ("", "") if bare is None else (shown(bare), f"{ours / bare:.1f}")
         yield (
-            f"| {row.what:<52} | {row.unit:<5} | {shown(ours):>8} | {spread if len(row.ours) > 1 else '':>15} "
+            f"| {row.what:<54} | {row.unit:<5} | {shown(ours):>8} | {spread if len(row.ours) > 1 else '':>15} "
             f"| {columns[0]:>8} | {columns[1]:>6} |"
         )
 

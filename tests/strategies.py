@@ -125,7 +125,7 @@ def conversations(draw: st.DrawFn, *, max_turns: int = 12, answered: bool = Fals
 def _calls(draw: st.DrawFn, *, answered: bool) -> list[Msg]:
     # Ids are those of small providers, which begin anew with each answer.
     calls = [ToolUseBlock(id=f"c{at}", name="look", input={"p": at}) for at in range(draw(st.integers(1, 3)))]
-    given = calls if answered else draw(st.lists(st.sampled_from(calls), unique=True))
+    given = calls if answered else draw(st.lists(st.sampled_from(calls), unique_by=lambda call: call.id))
     order = draw(st.permutations(given))
     return [Msg.assistant(*calls), *(result_of(call) for call in order)]
 

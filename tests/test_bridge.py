@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from datetime import datetime
 from typing import Any
 
@@ -41,8 +41,8 @@ where: ContextVar[str] = ContextVar("where", default="nowhere")
 class Ticks:
     """An async generator of numbers, a second apart, that writes down what happens to it."""
 
-    def __init__(self, count: int = 9, *, fails_at: int | None = None) -> None:
-        self.count, self.fails_at = count, fails_at
+    def __init__(self, count: int = 9, *, fails_at: int | None = None, release: float = 1) -> None:
+        self.count, self.fails_at, self.release = count, fails_at, release
         self.log: list[str] = []
         self.tasks: list[asyncio.Task[Any] | None] = []
 
@@ -63,7 +63,8 @@ class Ticks:
             self.log.append("closed")
             raise
         finally:
-            await asyncio.sleep(1)  # a dispose must not cut this short
+            if self.release:
+                await asyncio.sleep(self.release)  # a dispose must not cut this short
             where.reset(token)  # raises in any other context than that of the set
             self.tasks.append(asyncio.current_task())
             self.log.append("released")
@@ -196,7 +197,7 @@ async def test_a_generator_is_closed_in_the_task_in_which_it_ran() -> None:
 @given(leave_at=st.floats(min_value=0, max_value=12), count=st.integers(min_value=0, max_value=8))
 def test_whenever_a_subscriber_leaves_the_source_is_released(leave_at: float, count: int) -> None:
     """Invariant: what was opened is released, exactly once, and nothing arrives after the dispose."""
-    ticks = Ticks(count)
+    ticks = Ticks(count, release=0)  # one that ends by itself may be cancelled in its own clean-up, as by asyncio
 
     async def main() -> None:
         recorded = record(from_aiter(ticks))
@@ -347,22 +348,23 @@ async def test_an_awaitable_that_is_left_at_once_is_closed() -> None:
     """A coroutine that exists before its task has begun is closed with it: no `was never awaited`."""
     begun: list[int] = []
 
-    async def work() -> None:
+    async def work() -> int:
         begun.append(1)
+        return 7
 
-    recorded = record(from_awaitable(work()))
+    recorded = record(from_awaitable(work(), str))
     recorded.dispose()
     await asyncio.sleep(1)
     gc.collect(1)
     assert begun == []
-    assert (await record(from_awaitable(work())).ended()).kinds == ["next", "completed"]
+    assert (await record(from_awaitable(work(), str)).ended()).values == ["7"]
 
 
 @virtual
 async def test_disposing_an_awaited_task_cancels_it() -> None:
     """An awaitable may be a task: leaving its Observable cancels it."""
     task = asyncio.create_task(asyncio.sleep(60))
-    recorded = record(from_awaitable(task))
+    recorded = record(from_awaitable(task, str))
     await asyncio.sleep(1)
     recorded.dispose()
     await asyncio.sleep(1)
@@ -452,6 +454,16 @@ async def test_a_scope_does_not_wait_for_its_own_task() -> None:
     assert log == ["other", "joined"]
 
 
+class CountingScope(Scope):
+    """A scope that counts what is added to it."""
+
+    added = 0
+
+    def add(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        self.added += 1
+        return super().add(task)
+
+
 async def _answer() -> int:
     return 1
 
@@ -467,17 +479,11 @@ def _on_a_loop_of_its_own() -> object:
 async def test_a_scope_holds_no_task_of_another_loop() -> None:
     """A thread inherits the context of a run, and with it the scope; what it starts on a loop of its own does not
     join the run's tasks, which only the run's loop could wait for."""
-    async with Scope() as scope:
-        added: list[int] = []
-        add = scope.add
-
-        def counted(task: asyncio.Task[None]) -> asyncio.Task[None]:
-            added.append(1)
-            return add(task)
-
-        scope.add = counted  # type: ignore[method-assign]
+    async with CountingScope() as scope:
         assert await asyncio.to_thread(_on_a_loop_of_its_own) == [1]
-    assert added == []
+        assert scope.added == 0
+        await record(from_coroutine(_answer)).ended()
+        assert scope.added == 1
 
 
 # -- valve --------------------------------------------------------------------------------------------------
@@ -497,18 +503,17 @@ async def test_a_closed_valve_holds_up_sources_at_any_depth() -> None:
         return from_aiter(generate)
 
     valve = Valve()
-    token = valve.enter()
-    recorded = record(reactivex.of(0, 1).pipe(ops.concat_map(numbers)))
-    leave(token)
-    for count in range(1, 6):
+
+    def close(_: object) -> None:
         valve.closed = True
+
+    token = valve.enter()
+    recorded = record(reactivex.of(0, 1).pipe(ops.concat_map(numbers), ops.do_action(close)))
+    leave(token)
+    for count in range(1, 7):
         await asyncio.sleep(1)
         assert len(made) == len(recorded.values) == count
         valve.open()
-        await asyncio.sleep(0)
-        valve.closed = True
-        await asyncio.sleep(1)
-    valve.open()
     await recorded.ended()
     assert recorded.values == [(k, i) for k in range(2) for i in range(3)]
 
@@ -582,17 +587,20 @@ async def test_an_absolute_time_is_a_moment_of_the_loop() -> None:
 async def test_the_trampoline_keeps_the_context() -> None:
     """Work that a nested subscribe leaves on the trampoline runs in the context in which it was left there."""
     seen: list[str] = []
+    scheduler = LoopScheduler(asyncio.get_running_loop())
 
-    async def look(_: int) -> int:
+    async def look() -> None:
         seen.append(where.get())
-        return 0
 
-    def nested(number: int) -> Observable[int]:
-        where.set(f"turn {number}")
-        return reactivex.of(number).pipe(ops.concat_map(lambda each: from_coroutine(lambda: look(each))))
+    def subscribe_inside() -> None:
+        where.set("inside")
+        source = reactivex.of(1).pipe(ops.concat_map(lambda _: from_coroutine(look)))
+        source.subscribe(scheduler=scheduler)
+        seen.append("subscribed")  # and nothing has run yet: the trampoline is busy with what is outside
 
-    await record(reactivex.of(1, 2).pipe(ops.concat_map(nested), ops.repeat(1))).ended()
-    assert seen == ["turn 1", "turn 2"]
+    reactivex.of(1).subscribe(lambda _: copy_context().run(subscribe_inside), scheduler=scheduler)
+    await asyncio.sleep(1)
+    assert seen == ["subscribed", "inside"]
 
 
 @virtual

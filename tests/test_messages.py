@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, cast
 
@@ -84,26 +83,19 @@ def test_values_cannot_be_changed(value: object) -> None:
     for field in dataclasses.fields(cast(Any, value)):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(value, field.name, None)
-    # A frozen class with slots says TypeError for a name that is no field (python/cpython#90562).
-    with pytest.raises((AttributeError, TypeError)):
+    with pytest.raises((AttributeError, TypeError)):  # which of them depends on the version of Python
         setattr(value, "another", None)  # noqa: B010
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda shared: shared.__setitem__("k", 1),
-        lambda shared: shared.update(k=1),
-        lambda shared: shared.setdefault("k", 1),
-        lambda shared: shared.__ior__({"k": 1}),
-    ],
+    ("method", "arguments"), [("__setitem__", ("k", 1)), ("setdefault", ("k", 1)), ("update", ({"k": 1},))]
 )
-def test_the_empty_mapping_of_all_values_stays_empty(change: Callable[[Any], object]) -> None:
+def test_the_empty_mapping_of_all_values_stays_empty(method: str, arguments: tuple[object, ...]) -> None:
     """All values without metadata share one mapping: what one user wrote into it would be in all messages."""
     for value in (Msg.user("x").metadata, CALL.metadata, RESULT.metadata, ThinkingBlock(thinking="").metadata):
         assert value is NOTHING
     with pytest.raises(TypeError, match="make a new message"):
-        change(Msg.user("x").metadata)
+        getattr(Msg.user("x").metadata, method)(*arguments)
     assert NOTHING == {}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from agentscope_rx.builder import AgentBuilder
 from agentscope_rx.cli.exit_codes import ExitCode, code_of
 from agentscope_rx.cli.local_model import ActionModel, local_model
 from agentscope_rx.cli.run import NAME, folder_of
@@ -15,9 +16,9 @@ from agentscope_rx.requests import GenerateOptions, Model
 from agentscope_rx.tools.file_tools import file_tools
 
 _QUESTION: Final = "What is the capital of France?"
-_TASK: Final = "Read the file that says what this project is about, and tell me in one sentence."
+_PROMPT: Final = "Answer in one short English sentence."
 _LINES: Final = 5
-_OPTIONS: Final = GenerateOptions(max_tokens=60, temperature=0)
+_OPTIONS: Final = GenerateOptions(max_tokens=40, temperature=0)
 _INTRODUCTION: Final = (
     "The model is real, and runs on this machine without key and network: 135 million parameters, so expect no "
     "wisdom. It cannot call tools by itself. In the second task the server holds its answer to the schema of a "
@@ -42,25 +43,26 @@ async def local_demo(stage: Stage, folder: Path) -> ExitCode:
         stage.space()
         stage.fact("model", model.name)
         stage.fact("folder", str(folder))
-        stage.space()
-        for agent, task in ((_answering(model), _QUESTION), (_reading(model, folder), _TASK)):
-            async with agent:
-                result = await stage.play(agent, task)
+        name = "README.md" if (folder / "README.md").is_file() else "pipelines.py"
+        task = f"Read {name} and summarize it in one short sentence."
+        for agent, asked in ((_agent(model).build(), _QUESTION), (_reading(model, folder), task)):
             stage.space()
+            async with agent:
+                result = await stage.play(agent, asked)
             if code_of(result.reason) is not ExitCode.DONE:
                 return code_of(result.reason)
     stage.summarise()
     return ExitCode.DONE
 
 
-def _answering(model: Model) -> ReActAgent:
-    return ReActAgent.builder(name=NAME, model=model, generate_options=_OPTIONS).build()
-
-
 def _reading(model: Model, folder: Path) -> ReActAgent:
     read_file = file_tools(folder_of(folder))[0]
     acting = ActionModel(model, tool="read_file", arguments=_arguments(folder))
-    return ReActAgent.builder(name=NAME, model=acting, tools=[read_file], generate_options=_OPTIONS).build()
+    return _agent(acting).tools([read_file]).build()
+
+
+def _agent(model: Model) -> AgentBuilder[ReActAgent]:
+    return ReActAgent.builder(name=NAME, model=model, sys_prompt=_PROMPT, generate_options=_OPTIONS)
 
 
 def _arguments(folder: Path) -> Mapping[str, object]:

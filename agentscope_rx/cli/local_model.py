@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agentscope_rx.errors import ConfigError
+from agentscope_rx.history import History
 from agentscope_rx.messages import Msg, Role
 from agentscope_rx.models.http_chat import HttpxChatModel
 from agentscope_rx.requests import CallDelta, Model, ModelChunk, ModelRequest
@@ -93,5 +94,5 @@ def _told(request: ModelRequest, messages: tuple[Msg, ...]) -> ModelRequest:
     """The question and the tool's result as one plain message, which is all that such a model understands."""
     question = next((message.text for message in reversed(messages) if message.role is Role.USER), "")
     result = messages[-1].tool_result
-    text = f"{result.text if result is not None else ''}\n\n{question}"
-    return ModelRequest(call_id=request.call_id, tail=(Msg.user(text),), options=request.options)
+    text = f"{question}\n\n{result.text if result is not None else ''}"
+    return replace(request, conversation=History(), tail=(Msg.user(text),), tools=())

@@ -174,7 +174,7 @@ def _say_goodbye(options: RunOptions, result: Msg, tally: Tally, session: str) -
             say("error: the model gave an empty answer, twice")
         case ExitCode.WAITING:
             say("the run waits for a person")
-        case ExitCode.LIMIT:
+        case ExitCode.LIMIT if not live:
             say(f"the limit of {counted(options.max_iters, 'step')} is reached (--max-iters)")
         case _:
             pass
@@ -182,6 +182,8 @@ def _say_goodbye(options: RunOptions, result: Msg, tally: Tally, session: str) -
 
 def _again(options: RunOptions, session: str) -> str:
     words = [NAME, "run", '"..."', "--session", shlex.quote(session)]
+    if options.model is not None:
+        words += ["--model", shlex.quote(options.model)]
     if options.user is not None:
         words += ["--user", shlex.quote(options.user)]
     if options.workspace != Path():

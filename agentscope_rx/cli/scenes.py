@@ -172,8 +172,6 @@ def report(notes: Notes, results: Results) -> Scene:
     checks = f"tests/test_architecture.py holds this in place, with {len(notes.checks)} rules."
     if not notes.tests:
         checks = f"testing/ has {len(notes.checks)} classes for your own tests, ScriptedModel among them."
-    largest = f"{notes.largest} ({notes.sizes.get(notes.largest, 0):,} bytes)"
-    checks = "tests/test_architecture.py holds" if notes.tests else "testing/ helps to hold"
     return Scene(
         text=f"One reasoning step is one pass through a pipeline of {len(notes.operators)} operators "
         f"({notes.pipeline}, line {notes.pipeline_line}):\n\n  {order}\n\n"

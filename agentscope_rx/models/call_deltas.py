@@ -84,6 +84,8 @@ class CallAssembler:
             whole: Whether each entry is a call of its own, as in an answer that was not streamed.
         """
         listed = cast("list[object]", entries) if isinstance(entries, list) else [entries]
+        if len(listed) == 1 and (delta := self._plain_continuation(listed[0])) is not None:
+            return (delta,)
         out: list[CallDelta] = []
         for entry in listed:
             if isinstance(entry, dict):
@@ -95,6 +97,22 @@ class CallAssembler:
         out: list[CallDelta] = []
         self._announce(len(self._calls), out)
         return tuple(out)
+
+    def _plain_continuation(self, entry: object) -> CallDelta | None:
+        """What nearly every piece is, read in a third of the time: an index and more arguments."""
+        if not isinstance(entry, dict) or len(fields := cast("dict[str, object]", entry)) != 2:
+            return None
+        place, function = fields.get("index"), fields.get("function")
+        if type(place) is not int or not isinstance(function, dict):
+            return None
+        inner = cast("dict[str, object]", function)
+        arguments, call = inner.get("arguments"), self._by_place.get(place)
+        if len(inner) != 1 or not isinstance(arguments, str) or not arguments:
+            return None
+        if call is None or not call.announced or call.named_again:
+            return None
+        call.arguments.append(arguments)
+        return CallDelta(call.index, arguments=arguments)
 
     def _take(self, piece: _Piece, whole: bool, out: list[CallDelta]) -> None:
         call = None if whole else self._owner(piece)

@@ -6,13 +6,15 @@ import asyncio
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from agentscope_rx.errors import BadRequest, InvalidOption, ProviderUnreachable, StreamIncomplete
 from agentscope_rx.models.chat_body import encode
 from agentscope_rx.models.chat_chunks import ChatChunkParser
+from agentscope_rx.models.clients import LoopLocal, Pools
 from agentscope_rx.models.providers import Endpoint, Provider, shown_url
 from agentscope_rx.models.sse import SseEvent, SseParser
 from agentscope_rx.requests import ModelChunk, ModelRequest
@@ -29,12 +31,28 @@ _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 BASE_HEADERS: Final = {"content-type": "application/json", "accept-encoding": "identity"}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """Where the clients of a model come from; nothing here may know the model, which closes them when it goes.
+
+    Args:
+        make: Makes one.
+        close: Closes one.
+        given: The user's own, for every loop; None = there is none.
+    """
+
+    make: Callable[[], Any]
+    close: Callable[[Any], Awaitable[object]]
+    given: Any = None
+
+
 class ChatModel(ABC):
     """A model behind a Chat Completions endpoint; how its bytes travel is up to the subclass.
 
     Args:
         name: The model's name, as the provider knows it.
         endpoint: Where it is.
+        clients: What it is asked over.
         context_window: How many tokens a request and its answer may have together; None = not known.
         max_output_tokens: How many tokens an answer may have; None = not known.
 
@@ -43,7 +61,13 @@ class ChatModel(ABC):
     """
 
     def __init__(
-        self, name: str, endpoint: Endpoint, *, context_window: int | None, max_output_tokens: int | None
+        self,
+        name: str,
+        endpoint: Endpoint,
+        clients: Clients,
+        *,
+        context_window: int | None,
+        max_output_tokens: int | None,
     ) -> None:
         if not name.strip():
             raise InvalidOption("name", name, "it is the model's name, not blank")
@@ -52,6 +76,8 @@ class ChatModel(ABC):
                 raise InvalidOption(option, value, "it is a whole number of at least 1, or None")
         self._name = name.strip()
         self._endpoint = endpoint
+        self._given = clients.given
+        self._pools: LoopLocal[Pools[Any]] = LoopLocal(lambda: Pools(clients.make, clients.close), Pools[Any].close)
         self._context_window = context_window
         self._max_output_tokens = max_output_tokens
 
@@ -112,8 +138,19 @@ class ChatModel(ABC):
                 yield chunk
             await _drain(incoming)
 
+    @asynccontextmanager
+    async def _response(self, request: ModelRequest, body: bytes) -> AsyncGenerator[Any]:
+        """Send the body over the client that was given, or one of this loop's."""
+        if self._given is not None:
+            async with self._sent(self._given, request, body) as response:
+                yield response
+            return
+        with (await self._pools.get()).client() as client:
+            async with self._sent(client, request, body) as response:
+                yield response
+
     @abstractmethod
-    def _response(self, request: ModelRequest, body: bytes) -> AbstractAsyncContextManager[Any]:
+    def _sent(self, client: Any, request: ModelRequest, body: bytes) -> AbstractAsyncContextManager[Any]:
         """Send the body; gives the response of status 2xx, whose end closes it."""
 
     def _secrets(self) -> tuple[str, ...]:

@@ -1,18 +1,21 @@
-"""One client per event loop: made on first use, closed with its loop."""
+"""Clients of event loops: made on first use, closed with their loop."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 C = TypeVar("C")
+_REQUESTS_PER_CLIENT: Final = 16
 
 
 class LoopLocal(Generic[C]):
@@ -41,14 +44,57 @@ class LoopLocal(Generic[C]):
             if kept is not None and not kept.closing:
                 return kept.made
             for old in [old for old in self._kept if old.is_closed()]:
-                del self._kept[old]  # what it has is closed, or the loop ended without closing anything
+                _OPEN.discard(self._kept.pop(old))  # the loop ended without closing anything
             kept = self._kept[loop] = _Kept(self._make(), self._close)
+            _OPEN.add(kept)
         await kept.close_at_the_end()
         return kept.made
 
     def __del__(self) -> None:
         for loop, kept in list(self._kept.items()):
             kept.release(loop)
+
+
+class Pools(Generic[C]):
+    """Several clients of one loop, each for a few requests at a time.
+
+    A client looks at all its idle connections whenever a request begins or ends, so one client for a thousand
+    sessions would look a million times. Requests that follow one another share the first client and its connection.
+
+    Args:
+        make: Makes a client.
+        close: Closes one.
+    """
+
+    def __init__(self, make: Callable[[], C], close: Callable[[C], Awaitable[object]]) -> None:
+        self._make, self._close = make, close
+        self._pools: list[_Pool[C]] = []
+
+    @contextmanager
+    def client(self) -> Generator[C, None, None]:
+        """A client for one request."""
+        pool = next((each for each in self._pools if each.busy < _REQUESTS_PER_CLIENT), None)
+        if pool is None:
+            pool = _Pool(self._make())
+            self._pools.append(pool)
+        pool.busy += 1
+        try:
+            yield pool.client
+        finally:
+            pool.busy -= 1
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for pool in self._pools:
+            await self._close(pool.client)
+
+
+@dataclass(slots=True)
+class _Pool(Generic[C]):
+    """A client, and how many requests it has."""
+
+    client: C
+    busy: int = 0
 
 
 def http_module() -> Any:
@@ -102,10 +148,15 @@ class _Kept(Generic[C]):
             await self._close(self.made)
         finally:
             self._closed.set()
+            _OPEN.discard(self)
 
     async def _close_early(self) -> None:
         await self.close()
         self._keeper = None
+
+
+#: What is not closed yet. Connections that are collected together with their owner are dropped and not closed.
+_OPEN: Final[set[_Kept[Any]]] = set()
 
 
 async def _until_the_end(kept: _Kept[Any]) -> AsyncGenerator[None]:

@@ -9,14 +9,13 @@ from typing import Any, Final
 
 from agentscope_rx.__about__ import __version__
 from agentscope_rx.errors import MissingExtra
-from agentscope_rx.models.chat_model import BASE_HEADERS, ChatModel, checked_headers, transport_errors
-from agentscope_rx.models.clients import LoopLocal, http_module, tls_context
+from agentscope_rx.models.chat_model import BASE_HEADERS, ChatModel, Clients, checked_headers, transport_errors
+from agentscope_rx.models.clients import http_module, tls_context
 from agentscope_rx.models.failures import response_failure
 from agentscope_rx.models.providers import Provider, find_endpoint
 from agentscope_rx.requests import ModelRequest
 
-#: The pool's size: as many connections as there are requests, of which so many are kept, for so many seconds.
-_KEPT_CONNECTIONS: Final = 1_000
+#: As many connections as there are requests, each kept for so many seconds.
 _KEPT_SECONDS: Final = 30.0
 
 
@@ -61,7 +60,8 @@ class HttpxChatModel(ChatModel):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         endpoint = find_endpoint(provider, base_url, api_key)
-        super().__init__(name, endpoint, context_window=context_window, max_output_tokens=max_output_tokens)
+        clients = Clients(make=_new_client, close=_close_client, given=http_client)
+        super().__init__(name, endpoint, clients, context_window=context_window, max_output_tokens=max_output_tokens)
         self._own_headers = {
             **BASE_HEADERS,
             "accept": "text/event-stream, application/json",
@@ -70,14 +70,11 @@ class HttpxChatModel(ChatModel):
             **checked_headers("headers", headers or {}),
         }
         self._url = f"{endpoint.base_url}/chat/completions"
-        self._given = http_client
         if http_client is None and not any(map(find_spec, ("httpx2", "httpx"))):
             raise MissingExtra(type(self).__name__, "httpx")
-        self._clients: LoopLocal[Any] = LoopLocal(_new_client, _close_client)
 
     @asynccontextmanager
-    async def _response(self, request: ModelRequest, body: bytes) -> AsyncGenerator[Any]:
-        client = self._given if self._given is not None else await self._clients.get()
+    async def _sent(self, client: Any, request: ModelRequest, body: bytes) -> AsyncGenerator[Any]:
         sent = client.build_request(
             "POST",
             self._url,
@@ -105,9 +102,7 @@ class HttpxChatModel(ChatModel):
 
 def _new_client() -> Any:
     module = http_module()
-    limits = module.Limits(
-        max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS
-    )
+    limits = module.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=_KEPT_SECONDS)
     return module.AsyncClient(limits=limits, verify=tls_context())
 
 

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from agentscope_rx.errors import BadRequest, MissingExtra, ProviderError
-from agentscope_rx.models.chat_model import BASE_HEADERS, ChatModel
-from agentscope_rx.models.clients import LoopLocal, tls_context
+from agentscope_rx.models.chat_model import BASE_HEADERS, ChatModel, Clients
+from agentscope_rx.models.clients import tls_context
 from agentscope_rx.models.failures import response_failure
 from agentscope_rx.models.providers import Endpoint, Provider, find_endpoint
 from agentscope_rx.requests import ModelRequest
@@ -66,8 +66,6 @@ class OpenAIChatModel(ChatModel):
         if client is not None:
             base_url, api_key = str(client.base_url), client.api_key or ""
         endpoint = find_endpoint(provider, base_url, api_key)
-        super().__init__(name, endpoint, context_window=context_window, max_output_tokens=max_output_tokens)
-        self._given = client
 
         def make() -> Any:
             return _new_client(endpoint, http_client)
@@ -76,13 +74,13 @@ class OpenAIChatModel(ChatModel):
             if http_client is None:
                 await made.close()
 
-        self._clients: LoopLocal[Any] = LoopLocal(make, close)
+        clients = Clients(make=make, close=close, given=client)
+        super().__init__(name, endpoint, clients, context_window=context_window, max_output_tokens=max_output_tokens)
 
     @asynccontextmanager
-    async def _response(self, request: ModelRequest, body: bytes) -> AsyncGenerator[Any]:
+    async def _sent(self, client: Any, request: ModelRequest, body: bytes) -> AsyncGenerator[Any]:
         import openai
 
-        client = self._given if self._given is not None else await self._clients.get()
         try:
             raw = await client.post(
                 "/chat/completions",

@@ -94,9 +94,7 @@ class ScriptReader:
             if replies:
                 return replies.popleft()
             self.ended = True
-            return error_reply(
-                500, f"the script of the fake provider ended after {total} replies", "script_ended"
-            )
+            return error_reply(500, f"the script of the fake provider ended after {total} replies", "script_ended")
 
         return next_reply
 

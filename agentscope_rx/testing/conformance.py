@@ -103,7 +103,7 @@ class _Watcher:
         self._others = asyncio.all_tasks()
         self._scope = Scope()
         self._subscription = SingleAssignmentDisposable()
-        self._disposed = False
+        self._subscribed = self._left = False
         self._late: list[str] = []
         self.steps: list[Step] = []
         self.error: Exception | None = None
@@ -118,18 +118,21 @@ class _Watcher:
             )
         finally:
             leave(token)
+        self._subscribed = True
         return self
 
     def _on_next(self, step: Step) -> None:
         self.steps.append(step)
-        if self._disposed:
-            self._late.append("a step")
+        self._note("a step")
 
     def _on_error(self, error: Exception) -> None:
         self.error = error
-        if self._disposed:
-            self._late.append(repr(error))
+        self._note(repr(error))
         self.ended.set()
+
+    def _note(self, what: str) -> None:
+        if self._left and self._subscribed:  # what is synchronous is over before anything can be disposed
+            self._late.append(what)
 
     async def end(self, patience: float) -> Self:
         """Wait for its end, and for the end of everything below it."""
@@ -143,7 +146,7 @@ class _Watcher:
         return self
 
     def dispose(self) -> None:
-        self._disposed = True
+        self._left = True
         self._subscription.dispose()
 
     async def clear(self) -> None:
@@ -339,11 +342,11 @@ class _Tripwire(RunHandle):
                 setattr(self, name, getattr(run, name))
 
     @property
-    def furthest(self) -> Step | None:  # type: ignore[override]
+    def furthest(self) -> Step | None:
         return self._run.furthest
 
     @furthest.setter
-    def furthest(self, step: Step | None) -> None:
+    def furthest(self, step: Step | None) -> None:  # type: ignore[reportIncompatibleVariableOverride]
         raise _Tripped("the comparison failed")
 
 

@@ -70,14 +70,14 @@ class Recorded(Generic[T]):
         )
 
     @property
-    def values(self) -> list[object]:
+    def values(self) -> list[T]:
         """The items."""
-        return [signal.value for signal in self.signals if signal.kind == "next"]
+        return [cast(T, signal.value) for signal in self.signals if signal.kind == "next"]
 
     @property
-    def error(self) -> object:
+    def error(self) -> Exception | None:
         """The error that it ended with; None where there is none."""
-        return next((signal.value for signal in self.signals if signal.kind == "error"), None)
+        return next((cast(Exception, signal.value) for signal in self.signals if signal.kind == "error"), None)
 
     @property
     def kinds(self) -> list[Kind]:

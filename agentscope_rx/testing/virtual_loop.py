@@ -124,9 +124,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return _listed(f"stuck at {self._now} s: {reason}", map(_describe_task, asyncio.all_tasks(self)))
 
 
-def run_virtual(
-    main: Callable[[], Coroutine[Any, Any, T]], *, grace: float = 1.0, thread_limit: float = 30.0
-) -> T:
+def run_virtual(main: Callable[[], Coroutine[Any, Any, T]], *, grace: float = 1.0, thread_limit: float = 30.0) -> T:
     """Run a coroutine in virtual time and check that it leaves nothing behind.
 
     Args:
@@ -164,9 +162,7 @@ def run_virtual(
 class _JumpingSelector(selectors.DefaultSelector):
     """Looks for events without waiting; between them it lets the loop move its clock."""
 
-    def __init__(
-        self, pass_time: Callable[[float | None], float], describe_deadlock: Callable[[], str]
-    ) -> None:
+    def __init__(self, pass_time: Callable[[float | None], float], describe_deadlock: Callable[[], str]) -> None:
         super().__init__()
         self.sealed = False
         self._pass_time = pass_time

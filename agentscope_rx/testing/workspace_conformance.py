@@ -57,16 +57,12 @@ async def _reads_whole_files(workspace: WorkspaceFS) -> None:
         _require(str(content.path) == path, "the content says which file it is")
         _require(bool(content.version), "a whole content has a version")
     spelled = await workspace.read("./dir//x/../b.txt/")
-    _require(
-        (spelled.data, str(spelled.path)) == (b"beta\n", "dir/b.txt"), "paths are normalised by their text"
-    )
+    _require((spelled.data, str(spelled.path)) == (b"beta\n", "dir/b.txt"), "paths are normalised by their text")
 
 
 async def _reads_parts(workspace: WorkspaceFS) -> None:
     part = await workspace.read("a.txt", offset=1, limit=3)
-    _require(
-        (part.data, part.size) == (b"lph", 5), "offset and limit are bytes, and size is that of the file"
-    )
+    _require((part.data, part.size) == (b"lph", 5), "offset and limit are bytes, and size is that of the file")
     _require(part.version is None, "a part has no version")
     for offset, limit, expected in ((3, None, b"ha"), (5, None, b""), (10**30, 10**30, b""), (0, 0, b"")):
         found = (await workspace.read("a.txt", offset=offset, limit=limit)).data
@@ -160,9 +156,7 @@ async def _lists(workspace: WorkspaceFS) -> None:
     for name in ("B", "a-", "a", "b"):
         await workspace.write(f"order/{name}", b"")
     found = [entry.path.name for entry in await workspace.list("order")]
-    _require(
-        found == ["B", "a", "a-", "b"], f"names are sorted by their code points, and only written: {found}"
-    )
+    _require(found == ["B", "a", "a-", "b"], f"names are sorted by their code points, and only written: {found}")
     listed = [entry for entry in await workspace.list("z") if entry.version is not None or entry.link]
     _require(not listed, "a listing reads no file, and what is no link is none")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from agentscope_rx.errors import RunError
+from agentscope_rx.tools.plain import plain
 from agentscope_rx.tools.texts import clean, cut
 from agentscope_rx.wire import from_json, to_json
 
@@ -104,27 +104,33 @@ def violations(schema: Mapping[str, object], value: object, place: str = "") -> 
 
 
 def _of_object(schema: Mapping[str, object], value: Mapping[str, object], place: str) -> Iterator[str]:
-    required = cast("Iterable[str]", schema.get("required", ()))
-    properties = cast("Mapping[str, Mapping[str, object]]", schema.get("properties", {}))
+    required = _listed(schema.get("required"))
+    properties = cast("Mapping[str, object]", found if isinstance(found := schema.get("properties"), Mapping) else {})
     for name in required:
         if name not in value:
             yield f"{_below(place, name)}: Field required"
     for name, each in value.items():
         if isinstance(known := properties.get(name), Mapping):
             if each is not None or name in required:  # null for an optional property: it was left out
-                yield from violations(known, each, _below(place, name))
+                yield from violations(cast("Mapping[str, object]", known), each, _below(place, name))
         elif schema.get("additionalProperties") is False:
             names = ", ".join(properties) or "none"
             yield f"{_below(place, name)}: there is no such argument; there are: {names}"
 
 
 def _options(schema: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
-    found = schema.get("anyOf", schema.get("oneOf"))
-    return cast("Sequence[Mapping[str, object]]", found) if isinstance(found, (list, tuple)) else ()
+    """The alternatives; none where one of them is `true`, which everything fits."""
+    found = _listed(schema.get("anyOf", schema.get("oneOf")))
+    return cast("Sequence[Mapping[str, object]]", found if all(isinstance(each, Mapping) for each in found) else ())
+
+
+def _listed(value: object) -> Sequence[object]:
+    """A list of a schema that somebody else wrote, which may be anything."""
+    return cast("Sequence[object]", value) if isinstance(value, (list, tuple)) else ()
 
 
 def _has_type(wanted: object, value: object) -> bool:
-    names: list[object] = [wanted] if isinstance(wanted, str) else list(cast("Iterable[object]", wanted or ()))
+    names = [wanted] if isinstance(wanted, str) else _listed(wanted)
     if not names or any(name not in _TYPES for name in names):
         return True
     if isinstance(value, bool):
@@ -135,7 +141,7 @@ def _has_type(wanted: object, value: object) -> bool:
 
 
 def _type_names(wanted: object) -> str:
-    return wanted if isinstance(wanted, str) else " or ".join(map(str, cast("Iterable[object]", wanted)))
+    return wanted if isinstance(wanted, str) else " or ".join(map(str, _listed(wanted)))
 
 
 def _kind(value: object) -> str:
@@ -148,5 +154,5 @@ def _below(place: str, name: object) -> str:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value) if isinstance(value, str) else to_json(value).decode(errors="replace")
+    text = to_json(plain(value)).decode()
     return text if len(text) <= 80 else f"{text[:80]}…"

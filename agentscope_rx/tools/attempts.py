@@ -68,24 +68,24 @@ async def run(job: Job, context: ToolContext, jitter: Callable[[], float]) -> En
 
     Args:
         job: The call.
-        context: What the tool is told; its `cancelled` is set when the call is cancelled or fails.
+        context: What the tool is told; its `cancelled` is set when the task is cancelled.
         jitter: Gives a number from 0 to 1 for each wait.
 
     Raises:
         asyncio.CancelledError: The task was cancelled, whatever the tool made of that.
         KeyboardInterrupt: It came while the tool was running.
     """
-    settings = job.settings
-    if settings.max_attempts == 1:
-        return await _attempt(job, context)
+    settings, attempts = job.settings, 0
     try:
-        for number in range(settings.max_attempts - 1):
+        while True:
+            # A token of its own for each attempt: that of the context may be shared by all calls of a step, and
+            # is not set where one of them fails, or takes too long and is tried again.
             ended = await _attempt(job, replace(context, cancelled=context.cancelled.child()))
-            if not isinstance(ended.error, Exception):
+            attempts += 1
+            if attempts == settings.max_attempts or not isinstance(ended.error, Exception):
                 return ended
-            wait = min(settings.max_backoff, settings.initial_backoff * 2.0**number)
+            wait = min(settings.max_backoff, settings.initial_backoff * 2.0 ** (attempts - 1))
             await asyncio.sleep(wait * (0.5 + jitter()))
-        return await _attempt(job, replace(context, cancelled=context.cancelled.child()))
     except BaseException:
         context.cancelled.set()
         raise

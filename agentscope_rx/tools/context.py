@@ -102,7 +102,7 @@ class ToolContext:
         turn_id: The user command that is being worked on.
         run_id: The attempt at it.
         runtime_context: What the application handed along with the call of the agent.
-        cancelled: Set when the call was cancelled or has taken too long.
+        cancelled: Set when the call was cancelled, has taken too long or has failed.
         on_report: Gets each report, from any thread. Default: reports go nowhere.
         executor: Where `in_thread` runs functions. Default None: the loop's own threads.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
@@ -12,7 +13,8 @@ from agentscope_rx.tools import attempts
 from agentscope_rx.tools.arguments import InvalidArguments, unreadable, violations
 from agentscope_rx.tools.context import ToolContext
 from agentscope_rx.tools.groups import ACTIVATED_GROUPS, META_TOOL, GroupSwitch
-from agentscope_rx.tools.results import Converted
+from agentscope_rx.tools.results import Converted, convert
+from agentscope_rx.tools.texts import error_text
 from agentscope_rx.tools.tool import Tool, is_function_tool
 from agentscope_rx.tools.toolkit import Toolkit
 
@@ -85,7 +87,8 @@ async def run_call(
     if INVALID_ARGUMENTS in call.metadata:
         return _refused(call, unreadable(call.metadata[INVALID_ARGUMENTS]))
     presets = toolkit.presets(call.name)
-    arguments = {**call.input, **presets} if presets else call.input
+    # A copy: what a tool does to its arguments is not done to the history.
+    arguments = {**{name: _copied(value) for name, value in call.input.items()}, **presets}
     if (tool.external or not is_function_tool(tool)) and (wrong := _wrong(tool, arguments)):
         return _refused(call, attempts.invalid(call.name, wrong))
     if tool.external:
@@ -138,6 +141,10 @@ def _not_on_offer(toolkit: Toolkit, name: str, active_groups: Collection[str] | 
     return f"There is no tool {shown}. The tools are: {known or 'none'}."
 
 
+def _copied(value: object) -> object:
+    return deepcopy(value) if isinstance(value, (dict, list)) else value  # type: ignore[reportUnknownArgumentType]
+
+
 def _wrong(tool: Tool, arguments: Mapping[str, object]) -> InvalidArguments | None:
     """What is wrong with the arguments of a tool that does not look at them itself, or is not run here."""
     if is_function_tool(tool):
@@ -145,13 +152,15 @@ def _wrong(tool: Tool, arguments: Mapping[str, object]) -> InvalidArguments | No
             tool.signature.parse(arguments)
         except InvalidArguments as error:
             return error
+        except Exception as error:  # a validator of the user's that raises what pydantic does not catch
+            return InvalidArguments(error_text(error))
         return None
     found = tuple(violations(tool.spec.parameters, arguments))
     return InvalidArguments(*found) if found else None
 
 
 def _refused(call: ToolUseBlock, why: str) -> ToolOutcome:
-    return ToolOutcome(result=_result(call, Converted((TextBlock(text=why),), ToolResultState.ERROR)))
+    return ToolOutcome(result=_result(call, replace(convert(why), state=ToolResultState.ERROR)))
 
 
 # -- after it ------------------------------------------------------------------------------------------------

@@ -48,9 +48,7 @@ class FileToolLimits:
                 raise InvalidOption(option, getattr(self, option), "give at least 1")
 
 
-def file_tools(
-    workspace: WorkspaceFS, *, limits: FileToolLimits | None = None
-) -> list[Callable[..., Awaitable[str]]]:
+def file_tools(workspace: WorkspaceFS, *, limits: FileToolLimits | None = None) -> list[Callable[..., Awaitable[str]]]:
     """Make the read-only file tools of a workspace: `read_file`, `list_files` and `grep_files`.
 
     Args:

@@ -13,6 +13,7 @@ from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.tools.arguments import explain
 from agentscope_rx.tools.callables import docstring_of, keywords_of, underlying
 from agentscope_rx.tools.context import ToolContext
+from agentscope_rx.tools.plain import plain
 from agentscope_rx.tools.schemas import arguments_model, read_docstring
 from agentscope_rx.wire import to_json
 
@@ -94,7 +95,7 @@ class Signature:
         except ValidationError as error:
             given = self._without_nulls(arguments, {each["loc"][0] for each in error.errors() if each["loc"]})
         try:  # as JSON: only there may a text stand for a date under strict rules
-            return validator.validate_json(to_json(given))
+            return validator.validate_json(to_json(plain(given)))
         except ValidationError as error:
             raise explain(error, list(cast("Mapping[str, object]", self.schema["properties"]))) from None
 

@@ -112,7 +112,9 @@ class FunctionTool(Generic[P, R]):
         )
 
     def __set_name__(self, owner: type, name: str) -> None:
-        if not self.is_method:  # a method whose first parameter has an unusual name
+        # A method whose first parameter has an unusual name; any other tool may well be kept in a class.
+        path = getattr(self.function, "__qualname__", "").rpartition(".")[0]
+        if not self.is_method and path == owner.__qualname__ and self.function.__module__ == owner.__module__:
             self._read(is_method=True)
 
     @overload
@@ -122,7 +124,7 @@ class FunctionTool(Generic[P, R]):
         self: FunctionTool[Concatenate[S, Q], R], instance: S, owner: type | None = None, /
     ) -> FunctionTool[Q, R]: ...
     def __get__(self, instance: object, owner: type | None = None, /) -> FunctionTool[Any, R]:
-        if instance is None:
+        if instance is None or not self.is_method:
             return self
         bound = cast("FunctionTool[Any, R]", object.__new__(FunctionTool))
         bound.__dict__.update(self.__dict__)  # what was read once holds for every instance

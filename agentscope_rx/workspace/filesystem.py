@@ -87,9 +87,7 @@ class WorkspaceFS(Protocol):
         """
         ...
 
-    async def read(
-        self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
-    ) -> FileContent:
+    async def read(self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None) -> FileContent:
         """Read a file, or a part of it.
 
         Args:

@@ -69,9 +69,7 @@ class InMemoryWorkspace:
         self._check_above(inside)
         return inside
 
-    async def read(
-        self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
-    ) -> FileContent:
+    async def read(self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None) -> FileContent:
         """Read a file or a part of it; see `WorkspaceFS.read`."""
         inside = resolve_path(path)
         data, _ = self._file(inside)

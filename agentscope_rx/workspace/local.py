@@ -93,9 +93,7 @@ class LocalWorkspace:
         """Find where a path leads behind all links; see `WorkspaceFS.resolve`."""
         return await asyncio.to_thread(self._resolve, self._inside(path))
 
-    async def read(
-        self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
-    ) -> FileContent:
+    async def read(self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None) -> FileContent:
         """Read a file or a part of it; see `WorkspaceFS.read`."""
         return await asyncio.to_thread(self._read, self._inside(path), offset, limit)
 
@@ -195,9 +193,7 @@ async def _to_the_end(work: Callable[[], _T]) -> _T:
         raise
 
 
-def _described(
-    path: WorkspacePath, status: os.stat_result, *, link: bool, version: str | None = None
-) -> FileStat:
+def _described(path: WorkspacePath, status: os.stat_result, *, link: bool, version: str | None = None) -> FileStat:
     if stat.S_ISDIR(status.st_mode):
         kind, size = FileKind.DIRECTORY, 0
     elif stat.S_ISREG(status.st_mode):

@@ -35,9 +35,7 @@ class PathPattern:
 
     def __init__(self, pattern: str) -> None:
         if not pattern.strip() or len(pattern) > _MAX_LENGTH:
-            raise ValueError(
-                f"a glob pattern has 1 to {_MAX_LENGTH} characters, such as '*.py' or 'src/**/*.ts'"
-            )
+            raise ValueError(f"a glob pattern has 1 to {_MAX_LENGTH} characters, such as '*.py' or 'src/**/*.ts'")
         self._anywhere = "/" not in pattern
         self._alternatives = [_compiled(text) for text in _alternatives(pattern)]
 

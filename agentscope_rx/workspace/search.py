@@ -122,9 +122,7 @@ async def search_text(
 class _Search:
     """One search under way: the counts of a `SearchResult`, and the matches so far."""
 
-    def __init__(
-        self, workspace: WorkspaceFS, text: str, pattern: PathPattern | None, limits: SearchLimits
-    ) -> None:
+    def __init__(self, workspace: WorkspaceFS, text: str, pattern: PathPattern | None, limits: SearchLimits) -> None:
         self._workspace, self._text, self._pattern, self._limits = workspace, text, pattern, limits
         self._matches: list[SearchMatch] = []
         self._files = self._binary = self._too_large = self._unreadable = 0

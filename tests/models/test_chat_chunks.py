@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentscope_rx.errors import (
-    AgentScopeError,
     BadRequest,
     ContextOverflow,
     ProviderError,
@@ -23,7 +20,7 @@ from agentscope_rx.models.chat_chunks import ChatChunkParser
 from agentscope_rx.models.sse import SseParser
 from agentscope_rx.requests import ModelChunk
 from agentscope_rx.usage import ChatUsage
-from tests.models.answers import DONE, Answer, chunk, piece, read
+from tests.models.answers import DONE, Answer, chunk, read
 
 STOP = chunk({}, "stop")
 
@@ -260,93 +257,3 @@ def test_only_one_of_several_choices_is_read() -> None:
     both = {"choices": [{"index": 0, "delta": {"content": "a"}}, {"index": 1, "delta": {"content": "x"}}]}
     other = {"choices": [{"index": 1, "delta": {"content": "y"}}]}
     assert read(json.dumps(both).encode(), json.dumps(other).encode(), DONE).text == "a"
-
-
-# -- provider state -----------------------------------------------------------------------------------------
-
-
-def test_state_of_a_message_comes_whole_with_the_last_chunk() -> None:
-    """Text is appended, items of one index and type are one, what is encrypted stays as it came."""
-    secret = {"type": "reasoning.encrypted", "data": "xyz", "index": 1}
-    answer = read(
-        chunk({"reasoning": "Let", "reasoning_details": [{"type": "reasoning.text", "text": "Let", "index": 0}]}),
-        chunk({"reasoning_details": [{"type": "reasoning.text", "text": " me", "index": 0, "signature": None}]}),
-        chunk({"reasoning_details": [{"type": "reasoning.text", "signature": "Et8B", "index": 0}, secret, secret]}),
-        chunk({"reasoning_opaque": "ab", "thought_signature": "s1", "x_signature": "s"}),
-        chunk({"reasoning_opaque": "cd", "extra_content": {"a": 1}, "unknown": 1, "system_fingerprint": "f"}),
-        chunk({"extra_content": {"b": 2}}, "stop"),
-    )
-    assert answer.opaque == {
-        "reasoning_details": [
-            {"type": "reasoning.text", "text": "Let me", "index": 0, "signature": "Et8B"},
-            secret,
-            secret,
-        ],
-        "reasoning_opaque": "abcd",
-        "thought_signature": "s1",
-        "x_signature": "s",
-        "extra_content": {"a": 1, "b": 2},
-    }
-    assert answer.thinking == "Let"
-
-
-def test_state_of_a_call_stays_with_the_call() -> None:
-    """Fields of a call that the library does not know are kept as they are, later ones too."""
-    signature = {"google": {"thought_signature": "abc"}}
-    first = {**piece(0, "c1", name="f", arguments="{"), "type": "function", "extra_content": signature, "none": None}
-    later = {**piece(0, arguments="}"), "late": [1]}
-    (call,) = read(chunk({"tool_calls": [first]}), chunk({"tool_calls": [later]}), STOP).calls
-    assert call.opaque == {"extra_content": signature, "late": [1]}
-    assert call.arguments == "{}"
-
-
-# -- anything at all ----------------------------------------------------------------------------------------
-
-Strategy: TypeAlias = st.SearchStrategy[Any]
-
-JSON: Strategy = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-SOME: Strategy = st.one_of(JSON, st.text(max_size=3))
-FUNCTION: Strategy = st.fixed_dictionaries({}, optional={"name": SOME, "arguments": SOME})
-ENTRY: Strategy = st.one_of(
-    SOME, st.fixed_dictionaries({}, optional={"index": SOME, "id": SOME, "function": FUNCTION | SOME})
-)
-DELTA: Strategy = st.fixed_dictionaries(
-    {},
-    optional={
-        "content": SOME,
-        "reasoning_content": SOME,
-        "reasoning_details": SOME,
-        "refusal": SOME,
-        "tool_calls": SOME | st.lists(ENTRY, max_size=3),
-    },
-)
-CHOICE: Strategy = st.fixed_dictionaries(
-    {}, optional={"delta": DELTA | SOME, "message": DELTA | SOME, "finish_reason": SOME, "index": SOME, "error": SOME}
-)
-CHUNK: Strategy = st.fixed_dictionaries(
-    {}, optional={"choices": SOME | st.lists(CHOICE | SOME, max_size=2), "usage": SOME, "error": SOME, "code": SOME}
-)
-
-
-@given(st.lists(CHUNK | JSON, max_size=5))
-def test_nothing_that_a_provider_says_breaks_the_parser(values: list[object]) -> None:
-    """Any JSON gives chunks that an agent can follow, or an error of ours; never another exception."""
-    try:
-        answer = read(*(json.dumps(value).encode() for value in values), DONE)
-    except AgentScopeError as error:
-        assert isinstance(error, ProviderError)
-        return
-    assert len({call.id for call in answer.calls}) == len(answer.calls)
-
-
-@given(st.binary(max_size=40), st.sampled_from(["", "error", "message"]))
-def test_no_bytes_break_the_parser(data: bytes, event: str) -> None:
-    """Any bytes are chunks or an error of ours."""
-    try:
-        ChatChunkParser().feed(data, event)
-    except ProviderError as error:
-        assert str(error)

@@ -206,7 +206,8 @@ async def test_server_that_does_not_end_after_done(model_class: ModelClass, monk
     """After [DONE] the answer is complete, although the server keeps the connection open."""
     monkeypatch.setattr(chat_model, "_PATIENCE_AFTER_DONE", 0.01)
     async with served(model_class, stream([PART, {"raw": "data: [DONE]\n\n"}, {"stall": True}])) as (model, provider):
-        assert (await ask(model)).text == "half an ans"
+        async with asyncio.timeout(5):
+            assert (await ask(model)).text == "half an ans"
         assert (await provider.client_gone(1)).client_left
 
 

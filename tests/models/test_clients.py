@@ -75,6 +75,25 @@ def test_closed_when_no_longer_used() -> None:
         gc.enable()
 
 
+def test_closing_that_has_begun_is_finished() -> None:
+    """A loop that ends while something is being closed waits for it instead of cancelling it half-way."""
+
+    async def slowly(thing: Thing) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await thing.close()
+
+    async def main() -> Thing:
+        local = LoopLocal(Thing, slowly)
+        thing = await local.get()
+        del local
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return thing
+
+    assert asyncio.run(main()).closed.is_set()
+
+
 def test_loop_that_closes_nothing_is_forgotten() -> None:
     """A loop that ended without closing anything is let go when the next one asks."""
     local = things()

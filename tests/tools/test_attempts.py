@@ -12,7 +12,7 @@ import pytest
 
 from agentscope_rx.messages import ToolUseBlock
 from agentscope_rx.testing.virtual_loop import run_virtual
-from agentscope_rx.tools import ToolContext, Toolkit, tool
+from agentscope_rx.tools import CancelToken, ToolContext, Toolkit, tool
 from agentscope_rx.tools.arguments import InvalidArguments
 from agentscope_rx.tools.context import ToolCancelled
 from agentscope_rx.tools.execution import run_call
@@ -132,17 +132,16 @@ async def forever() -> None:
     ],
 )
 def test_a_call_takes_no_longer_than_allowed(toolkit: Toolkit, seconds: float | None) -> None:
-    """The tool's own limit counts before the toolkit's; the time-out is an error result, and sets the token."""
+    """The tool's own limit counts before the toolkit's; the time-out is an error result."""
 
     async def main() -> None:
-        watch = Watch()
-        outcome = await run(toolkit, "forever", watch)
+        outcome = await run(toolkit, "forever")
         now = asyncio.get_running_loop().time()
         if seconds is None:
             assert (summary(outcome), now) == ((SUCCESS, "(no output)"), 1e6)
         else:
             assert summary(outcome) == (ERROR, f"TimeoutError: no result within {seconds} s")
-            assert (now, watch.token.is_set, type(outcome.error)) == (seconds, True, TimeoutError)
+            assert (now, type(outcome.error)) == (seconds, TimeoutError)
 
     run_virtual(main)
 
@@ -238,20 +237,33 @@ def test_what_no_retry_can_help_is_not_tried_again() -> None:
 
 
 def test_an_attempt_that_took_too_long_leaves_the_next_one_alone() -> None:
-    """Each attempt has a token of its own; that of the call is not set by a time-out that was made good."""
+    """Each attempt has a token of its own, by which its threads learn that it is over."""
 
     async def main() -> None:
         watch = Watch()
-        tokens: list[bool] = []
+        tokens: list[CancelToken] = []
 
         @tool(timeout=1, max_attempts=2)
         async def work(context: ToolContext) -> str:
-            tokens.append(context.cancelled.is_set)
+            tokens.append(context.cancelled)
             if len(tokens) == 1:
                 await asyncio.sleep(5)
             return "done"
 
         assert summary(await run(Toolkit.of(work), "work", watch)) == (SUCCESS, "done")
-        assert (tokens, watch.token.is_set) == ([False, False], False)
+        assert ([token.is_set for token in tokens], watch.token.is_set) == ([True, False], False)
+
+    run_virtual(main)
+
+
+def test_a_failure_leaves_the_other_calls_of_its_step_alone() -> None:
+    """Calls that run side by side may share a token; one that fails or times out does not set it."""
+
+    async def main() -> None:
+        watch = Watch()
+        work, _ = failing(9, ValueError("x"))
+        for made in (tool(work, name="bad"), tool(forever, name="bad", timeout=1)):
+            assert (await run(Toolkit.of(made), "bad", watch)).result.state is ERROR
+            assert not watch.token.is_set
 
     run_virtual(main)

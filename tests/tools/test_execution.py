@@ -6,15 +6,16 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
 from agentscope_rx.messages import TextBlock, ToolResultBlock, ToolResultState, ToolUseBlock
 from agentscope_rx.requests import ToolSpec
-from agentscope_rx.tools import Injected, ToolContext, Toolkit, schema_tool, tool
+from agentscope_rx.tools import Injected, Tool, ToolContext, Toolkit, schema_tool, tool
 from agentscope_rx.tools.arguments import InvalidArguments
 from agentscope_rx.tools.execution import run_call
+from agentscope_rx.tools.tool import SchemaTool
 from tests.tools.calls import ERROR, SUCCESS, run, summary
 
 VARIABLE: ContextVar[str] = ContextVar("VARIABLE")
@@ -127,6 +128,44 @@ async def test_a_schema_alone_is_enough_to_find_wrong_arguments() -> None:
         "- note: fits none of the alternatives, got true",
         "- more: there is no such argument; there are: to, sums, how, note",
     ]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": None, "required": None, "type": 5},
+        {"properties": {"to": True}, "anyOf": [True], "enum": 3},
+        {"properties": {"to": {"type": ["string", "null"], "items": False, "oneOf": 1}}, "required": "to"},
+    ],
+)
+async def test_a_strange_schema_refuses_nothing(schema: dict[str, object]) -> None:
+    """Schemas come from elsewhere; what cannot be read in one is no reason to fail."""
+    remote = SchemaTool(ToolSpec(name="remote", description="Far away.", parameters=schema))
+    assert (await run(Toolkit.of(remote), "remote", to="x")).suspended
+
+
+@pytest.mark.parametrize("made", [echo, PAY])
+async def test_names_that_the_model_made_up_are_shown_clean(made: Tool) -> None:
+    """Whatever a model writes as a name of an argument, the answer can be stored."""
+    arguments = {"text": "x", "to": "x", "\x1b[1m\0\ud800": "\ud800"}
+    state, text = summary(await run(Toolkit.of(made), made.spec.name, **arguments))
+    assert state is ERROR
+    assert "- \ufffd\ufffd: there is no such argument; there are: " in text
+    assert not set(text) & set("\0\x1b\ud800")
+
+
+async def test_a_tool_cannot_change_what_the_model_said() -> None:
+    """Arguments are a copy, however deep: the history keeps the call as it was."""
+
+    async def take(items: list[Any]) -> int:
+        items[0]["a"].append(2)
+        return len(items[0]["a"])
+
+    call = ToolUseBlock(id="c1", name="take", input={"items": [{"a": [1]}]})
+    for _ in range(2):
+        outcome = await run_call(Toolkit.of(take), call, ToolContext(call=call))
+        assert summary(outcome) == (SUCCESS, "2")
+    assert call.input == {"items": [{"a": [1]}]}
 
 
 async def test_the_meta_tool_gives_the_chosen_groups_as_data() -> None:

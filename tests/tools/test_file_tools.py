@@ -150,10 +150,7 @@ async def test_negative_numbers_are_an_error(offset: int, limit: int) -> None:
 async def test_a_binary_file_is_named_and_not_dumped() -> None:
     """Bytes that are no text would only fill the request."""
     made = tools({"a.png": b"\x89PNG\r\n\x1a\n" + b"\0" * 1000, "b": b"a\0b"})
-    assert (
-        await made.read_file("a.png")
-        == "('a.png' is binary: PNG image, 1008 bytes. It cannot be shown as text.)"
-    )
+    assert await made.read_file("a.png") == "('a.png' is binary: PNG image, 1008 bytes. It cannot be shown as text.)"
     assert "unknown type, 3 bytes" in await made.read_file("b", offset=7)
 
 
@@ -233,9 +230,7 @@ async def test_what_cannot_be_listed_is_an_error(path: str, error: type[Exceptio
 async def test_matching_lines_are_returned_with_path_and_number() -> None:
     """The pattern is taken letter by letter and may be narrowed by path and glob."""
     made = tools({"a.py": "x = f(1)\ny\nz = f(1).*", "b/c.py": "f(1)", "b/c.txt": "f(1)"})
-    assert (
-        await made.grep_files("f(1)") == "a.py:1:x = f(1)\na.py:3:z = f(1).*\nb/c.py:1:f(1)\nb/c.txt:1:f(1)"
-    )
+    assert await made.grep_files("f(1)") == "a.py:1:x = f(1)\na.py:3:z = f(1).*\nb/c.py:1:f(1)\nb/c.txt:1:f(1)"
     assert await made.grep_files("(1).*") == "a.py:3:z = f(1).*"
     assert await made.grep_files("f(1)", "b", "*.py") == "b/c.py:1:f(1)"
     assert await made.grep_files("f(1)", path="b/c.txt") == "b/c.txt:1:f(1)"

@@ -65,9 +65,7 @@ class Colour(Enum):
     RED = "red"
 
 
-class Array:
-    """As numpy's: neither a sequence nor printable in one line."""
-
+class Array:  # as numpy's: no sequence
     def tolist(self) -> list[list[int]]:
         return [[1], [2]]
 
@@ -75,13 +73,6 @@ class Array:
 def itself() -> dict[str, object]:
     value: dict[str, object] = {"a": 1}
     value["self"] = value
-    return value
-
-
-def deep() -> object:
-    value: object = 1
-    for _ in range(5000):
-        value = [value]
     return value
 
 
@@ -131,7 +122,7 @@ def text_of(value: object, **options: int) -> str:
         (deque([1]), "[1]"),
         (OrderedDict({"b": 1, "a": 2}), '{"b":1,"a":2}'),
         ({"a": 1}.keys(), '["a"]'),
-        (range(3), "[0,1,2]"),
+        (range(2), "[0,1]"),
         (Array(), "[[1],[2]]"),
         ({"rows": (n for n in (1, 2))}, '{"rows":[1,2]}'),
         ("\x1b[31mred\x1b[0m", "red"),
@@ -161,7 +152,10 @@ def test_a_huge_number_keeps_its_digits() -> None:
 
 def test_what_is_too_deep_is_cut_off() -> None:
     """Five thousand levels neither fail nor fill the stack."""
-    assert text_of(deep()) == "[" * 100 + '"…"' + "]" * 100
+    value: object = 1
+    for _ in range(5000):
+        value = [value]
+    assert text_of(value) == "[" * 100 + '"…"' + "]" * 100
 
 
 def test_a_model_that_cannot_be_serialised_is_shown_as_text() -> None:

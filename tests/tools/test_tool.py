@@ -90,6 +90,18 @@ def test_methods_are_bound_to_their_instance() -> None:
     assert one.buy.spec is other.buy.spec
 
 
+class Holder:
+    kept = tool(weather, name="kept")
+
+
+def test_a_tool_may_be_kept_in_a_class() -> None:
+    """Only what was written in the class becomes its method: a tool from elsewhere stays as it is."""
+    holder: Any = Holder()
+    assert holder.kept is Holder.kept
+    assert list(properties(holder.kept)) == ["city"]
+    assert call(holder.kept, city="Bern") == "Bern"
+
+
 def test_static_class_and_plain_methods_and_callable_objects_are_tools() -> None:
     """`tool` takes whatever can be called with named parameters."""
     shop = Shop("A")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -12,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,9 +25,7 @@ from agentscope_rx.workspace import FileKind, InMemoryWorkspace, LocalWorkspace,
 from agentscope_rx.workspace import containment as containment_module
 from agentscope_rx.workspace import local as local_module
 
-NAMES = st.sampled_from(
-    ["a", "b", "sub", "..", ".", "", "~", "é", "x.txt", ".agentscope-runtime", "C:", "a\\b"]
-)
+NAMES = st.sampled_from(["a", "b", "sub", "..", ".", "", "~", "é", "x.txt", ".agentscope-runtime", "C:", "a\\b"])
 PATHS = st.lists(NAMES | st.text(max_size=4), max_size=5).map("/".join) | st.text(max_size=20)
 
 
@@ -264,7 +264,7 @@ async def test_a_directory_that_becomes_a_link_meanwhile_is_not_entered(
         (linked / "sub").unlink()
         (linked / "moved").rename(linked / "sub")
     assert snapshot(linked.parent / "out") == before
-    for verb, path in (("read", "sub/secret.txt"), ("stat", "sub/secret.txt"), ("list", "sub")):
+    for verb, path in (("read", "sub/secret.txt"), ("stat", "sub/secret.txt"), ("list", "sub"), ("stat", "sub")):
         swap_after_look(monkeypatch, linked / "sub", linked.parent / "out")
         with pytest.raises(OSError):
             await getattr(LocalWorkspace(linked), verb)(path)
@@ -305,11 +305,7 @@ async def test_any_path_is_refused_or_stays_inside(path: str) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["read", "list", "stat", "resolve", "write", "create"]), PATHS), max_size=12
-    )
-)
+@given(st.lists(st.tuples(st.sampled_from(["read", "list", "stat", "resolve", "write", "create"]), PATHS), max_size=12))
 async def test_both_implementations_agree(calls: list[tuple[str, str]]) -> None:
     """A test that runs on the workspace in memory tells what happens on a disk: same answers, same errors."""
 
@@ -357,9 +353,7 @@ async def test_the_mode_of_a_file_is_kept(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "fresh").stat().st_mode) == 0o666 & ~mask
 
 
-async def test_a_file_that_may_not_be_written_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Marking a file as read-only protects it, although replacing it would be possible."""
     (tmp_path / "a").write_text("old")
 
@@ -422,14 +416,47 @@ async def test_two_workspaces_on_one_root_share_their_writers(tmp_path: Path) ->
     one, two = LocalWorkspace(tmp_path), LocalWorkspace(tmp_path)
     old = await one.write("a", b"0")
     answers = await asyncio.gather(
-        *(
-            workspace.write("a", b"%d" % number, if_match=old)
-            for number in (1, 2, 3)
-            for workspace in (one, two)
-        ),
+        *(workspace.write("a", b"%d" % number, if_match=old) for number in (1, 2, 3) for workspace in (one, two)),
         return_exceptions=True,
     )
     assert sum(isinstance(answer, WorkspaceConflict) for answer in answers) == 5
+
+
+async def test_other_processes_wait_while_a_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Comparing and replacing happen under a lock on the directory, which all processes see."""
+    replace, refused = os.replace, list[bool]()
+
+    def watched(*args: Any, **options: Any) -> None:
+        directory = os.open(tmp_path, os.O_RDONLY)
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            refused.append(True)
+        finally:
+            os.close(directory)
+        replace(*args, **options)
+
+    monkeypatch.setattr(os, "replace", watched)
+    await LocalWorkspace(tmp_path).write("a", b"1")
+    await LocalWorkspace(tmp_path).write("a", b"2")
+    assert refused == [True, True]
+
+
+async def test_writers_take_turns_where_directories_have_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a network file system without locks on directories, if_match still holds within this process."""
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    workspace = LocalWorkspace(tmp_path)
+    for _ in range(10):
+        old = await workspace.write("a", b"old")
+        writes = [workspace.write("a", b"%d" % number, if_match=old) for number in range(16)]
+        answers = await asyncio.gather(*writes, return_exceptions=True)
+        assert sum(isinstance(answer, WorkspaceConflict) for answer in answers) == 15
 
 
 async def test_a_cancelled_write_has_happened_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,9 +102,7 @@ def test_any_text_is_refused_or_inside(path: str) -> None:
         resolved = resolve_path(path)
     except PathRefused:
         return
-    assert all(
-        part not in {"", ".", ".."} and "/" not in part and "\0" not in part for part in resolved.parts
-    )
+    assert all(part not in {"", ".", ".."} and "/" not in part and "\0" not in part for part in resolved.parts)
     assert not any(is_reserved(part) for part in resolved.parts)
     assert resolve_path(str(resolved)) == resolved
     assert resolve_path(resolved) is resolved

@@ -42,9 +42,7 @@ def test_patterns_have_limits(pattern: str) -> None:
         PathPattern(pattern)
 
 
-@pytest.mark.parametrize(
-    "pattern", ["*a" * 100 + "b", "**/" * 300 + "b", "*?" * 60 + "b", "**/*a*a*a/" * 20 + "b"]
-)
+@pytest.mark.parametrize("pattern", ["*a" * 100 + "b", "**/" * 300 + "b", "*?" * 60 + "b", "**/*a*a*a/" * 20 + "b"])
 @pytest.mark.timeout(5)
 def test_no_pattern_takes_long(pattern: str) -> None:
     """A pattern comes from a model, so none may take a time that grows like a power of its length."""

@@ -143,9 +143,7 @@ async def test_unreadable_files_and_directories_are_counted() -> None:
                 raise PermissionError(13, "Permission denied", "b")
             return await super().list(path)
 
-        async def read(
-            self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
-        ) -> FileContent:
+        async def read(self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None) -> FileContent:
             if str(path) == "a.py":
                 raise FileNotFoundError(2, "gone meanwhile", "a.py")
             return await super().read(path, offset=offset, limit=limit)
@@ -185,9 +183,7 @@ class Counting(InMemoryWorkspace):
         self.reads = 0
         self.third = asyncio.Event()
 
-    async def read(
-        self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None
-    ) -> FileContent:
+    async def read(self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None) -> FileContent:
         self.reads += 1
         if self.reads == 3:
             self.third.set()

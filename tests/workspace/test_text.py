@@ -60,9 +60,7 @@ def test_binary_files_are_recognised(data: bytes, kind: str | None) -> None:
     st.integers(1, 20),
     st.integers(1, 10),
 )
-def test_windows_pick_the_lines_of_the_whole(
-    data: bytes, first: int, count: int, most: int, piece: int
-) -> None:
+def test_windows_pick_the_lines_of_the_whole(data: bytes, first: int, count: int, most: int, piece: int) -> None:
     """However a file is cut into pieces, the window holds the lines that it would have of the whole file."""
     window = LineWindow(first=first, count=count, max_bytes=most)
     for start in range(0, len(data), piece):
