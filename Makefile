@@ -39,7 +39,7 @@ soak: .venv/.dev
 
 ENV_server := httptools uvloop orjson
 ENV_floor := httpx2 httpx orjson openai httptools
-ENV_agentscope_rx := -e '.[openai,fast]'
+ENV_agentscope_rx := -e '.[openai]'
 ENV_strands := 'strands-agents[openai]==1.62.0'
 ENV_agent_framework := agent-framework-core==1.23.0 agent-framework-openai
 ENV_openai_agents := openai-agents==0.24.0

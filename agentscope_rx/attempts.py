@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import cast
 
 from agentscope_rx.errors import ProviderError, ProviderTimeout
@@ -60,11 +60,10 @@ def _wait_before(attempt: int, error: ProviderError, config: ExecutionConfig, ji
 async def _timed(chunks: AsyncIterator[ModelChunk], config: ExecutionConfig) -> AsyncGenerator[ModelChunk, None]:
     """Hand chunks on; raise when one takes too long, or all together do."""
     patience = _Patience(config)
-    source = cast("AsyncGenerator[ModelChunk, None]", chunks)
     try:
-        async with patience.timeout, aclosing(source):
+        async with patience.timeout, _closed_at_the_end(chunks):
             patience.start()
-            async for chunk in source:
+            async for chunk in chunks:
                 patience.pause()
                 yield chunk
                 patience.resume()
@@ -74,6 +73,15 @@ async def _timed(chunks: AsyncIterator[ModelChunk], config: ExecutionConfig) -> 
         raise ProviderTimeout(f"the model {patience.complaint}") from error
     finally:
         patience.stop()
+
+
+@asynccontextmanager
+async def _closed_at_the_end(chunks: AsyncIterator[ModelChunk]) -> AsyncGenerator[None, None]:
+    try:
+        yield
+    finally:
+        if isinstance(chunks, AsyncGenerator):  # a plain iterator has nothing to close
+            await cast("AsyncGenerator[ModelChunk, None]", chunks).aclose()
 
 
 class _Patience:
@@ -99,13 +107,21 @@ class _Patience:
 
     def pause(self) -> None:
         self._begun = True
-        self._paused_at = self._loop.time()
+        self._paused_at = now = self._loop.time()
+        if self.complaint:  # the time was over in the very moment in which this piece came: it still counts
+            self.complaint = ""
+            self.timeout.reschedule(None)
+            self._arm(now)
 
     def resume(self) -> None:
         now = self._loop.time()
-        self._call_deadline += now - (self._paused_at or now)
+        assert self._paused_at is not None
+        self._call_deadline += now - self._paused_at
         self._chunk_deadline = now + self._config.chunk_timeout
         self._paused_at = None
+        if min(self._call_deadline, self._chunk_deadline) < self._due:  # once, after the first piece or a long pause
+            self.stop()
+            self._arm(now)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -115,6 +131,7 @@ class _Patience:
         due = min(self._call_deadline, self._chunk_deadline)
         if self._paused_at is not None or due <= now:  # a paused stream is looked at again after a pause as long
             due = now + min(self._config.chunk_timeout, self._config.timeout)
+        self._due = due
         self._timer = self._loop.call_at(due, self._look)
 
     def _look(self) -> None:

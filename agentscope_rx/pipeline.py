@@ -297,11 +297,15 @@ def _stock(entry: StockOperator, source: Observable[Step], entering: Step) -> Ob
     return Observable(subscribe)
 
 
+def named_timeout(error: Exception, name: str) -> Exception:
+    """The time-out of a stock operator, which is a bare Exception, as a TimeoutError that says whose it is."""
+    bare = type(error) is Exception and str(error) == "Timeout"
+    return TimeoutError(f"{name}: nothing came through in time") if bare else error
+
+
 def _named(error: Exception, name: str) -> Exception:
-    """Stock operators raise errors without a name; their time-outs are a bare Exception."""
-    if type(error) is Exception and str(error) == "Timeout":
-        return TimeoutError(f"{name}: no step came through in time")
-    if not getattr(error, "__notes__", ()):
+    error = named_timeout(error, name)
+    if not getattr(error, "__notes__", ()) and name not in str(error):
         error.add_note(f"in the operator {name!r}")
     return error
 

@@ -64,6 +64,13 @@ class Portal:
                 ended.wait(_GRACE)
             raise
 
+    def finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a last coroutine; wait for it unless this thread runs a loop, as it may where the collector calls."""
+        if running_loop() is None:
+            self.call(work)
+        else:
+            asyncio.run_coroutine_threadsafe(work(), self.loop)
+
 
 PORTAL: Final = Portal()
 

@@ -178,7 +178,7 @@ def pull_blocking(source: Observable[T], *, maxsize: int = 256) -> Iterator[T]:
         while items := PORTAL.call(batch):
             yield from items
     finally:
-        PORTAL.call(pull.close)
+        PORTAL.finish(pull.close)
 
 
 def report_unhandled(error: Exception) -> None:

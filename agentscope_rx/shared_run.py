@@ -10,7 +10,7 @@ from functools import partial
 from reactivex import Observable, abc
 from reactivex.disposable import Disposable, SingleAssignmentDisposable
 
-from agentscope_rx.bridge import Scope, leave, running_loop
+from agentscope_rx.bridge import Scope, Valve, leave, running_loop
 from agentscope_rx.errors import SourceCancelled
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.logs import logger
@@ -41,7 +41,7 @@ class SharedRun(Stream[AgentEvent]):
         """Start the run, if it has not begun."""
         if self._subscription is None:
             self._subscription = subscription = SingleAssignmentDisposable()
-            token = self._scope.enter()  # the run belongs to nobody who watches it
+            tokens = (self._scope.enter(), Valve().enter())  # the run belongs to no watcher, and none holds it up
             try:
                 subscription.disposable = self._source.subscribe(
                     self._publish,
@@ -49,14 +49,14 @@ class SharedRun(Stream[AgentEvent]):
                     lambda: self._finish(lambda watcher: watcher.on_completed()),
                 )
             finally:
-                leave(token)
+                for token in reversed(tokens):
+                    leave(token)
         return self
 
     def cancel(self) -> None:
         """Stop the run; every watcher gets a `SourceCancelled`."""
         if self._end is None:
-            self.start()
-            assert self._subscription is not None
+            self._subscription = self._subscription or SingleAssignmentDisposable()  # or else it never begins
             self._subscription.dispose()
             error = SourceCancelled("the shared run was cancelled")
             self._finish(lambda watcher: watcher.on_error(error))
@@ -71,18 +71,20 @@ class SharedRun(Stream[AgentEvent]):
         return subscribe_on_loop(lambda: self._watch(observer))
 
     def _watch(self, observer: abc.ObserverBase[AgentEvent]) -> abc.DisposableBase:
-        for event in tuple(self._kept):
-            observer.on_next(event)
-        if self._end is not None:
-            self._end(observer)
-            return Disposable()
         key = object()
         self._watchers[key] = observer
-        self.start()
 
         def leave_run() -> None:
             self._watchers.pop(key, None)
 
+        for event in tuple(self._kept):
+            if key in self._watchers:  # it may have raised
+                self._tell(key, partial(observer.on_next, event))
+        if self._end is None:
+            self.start()
+        elif key in self._watchers:
+            self._tell(key, partial(self._end, observer))
+            leave_run()
         return Disposable(leave_run)
 
     def _publish(self, event: AgentEvent) -> None:

@@ -14,6 +14,7 @@ from agentscope_rx.errors import ProviderError
 from agentscope_rx.events import Custom
 from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.messages import GenerateReason, Msg
+from agentscope_rx.pipeline import named_timeout
 from agentscope_rx.reply_writer import ReplyWriter
 from agentscope_rx.requests import ExecutionConfig, ModelChunk
 from agentscope_rx.state import ReplyBroken, ReplyRecorded
@@ -100,6 +101,7 @@ class _Call:
 
     def fail(self, error: Exception) -> None:
         self._over = True
+        error = named_timeout(error, "a chunk operator of call_model")
         kind = error.kind if isinstance(error, ProviderError) else "error"
         self.writer.end(time=self._seconds, error={"class": type(error).__name__, "kind": kind})
         if self.writer.begun:

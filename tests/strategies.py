@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from agentscope_rx.messages import (
@@ -23,6 +24,10 @@ from agentscope_rx.messages import (
     URLSource,
 )
 from agentscope_rx.usage import ChatUsage
+
+#: How long an example takes says more about what else this machine does than about the library.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 TEXTS = st.text(max_size=8)
 #: Texts with halves of surrogate pairs, NUL, and characters that JSON or XML escapes.

@@ -87,7 +87,7 @@ def test_the_wheel_declares_the_command(wheel: dict[str, bytes]) -> None:
 def test_the_core_needs_no_extra(wheel: dict[str, bytes]) -> None:
     required = [str(line) for line in metadata(wheel).get_all("Requires-Dist", [])]
     core = {Requirement(line).name for line in required if "extra ==" not in line}
-    assert core == {"reactivex", "pydantic", "httpx2", "structlog", "docstring-parser"}
+    assert core == {"reactivex", "pydantic", "httpx2", "structlog", "docstring-parser", "filelock", "tiktoken"}
     assert metadata(wheel)["Name"] == "agentscope-rx"
     assert metadata(wheel)["Requires-Python"] == ">=3.11"
     assert {"openai", "cli", "fast", "httpx", "local", "all"} <= set(

@@ -60,7 +60,7 @@ class Flow:
                 self._new_line()
             elif part.isspace():
                 self._finish_word()
-                self._blank += part.expandtabs(4)
+                self._blank += part.replace("\t", "    ")
             else:
                 self._word += part
                 if self._width is None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from agentscope_rx.errors import AgentScopeError, InvalidOption
 from agentscope_rx.logs import logger
@@ -55,33 +55,19 @@ SPECS: Final[Mapping[str, EncodingSpec]] = {
     "o200k_base": EncodingSpec(
         sha256="446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
         url="https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken",
-        pattern="|".join(
-            (
-                rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}",
-                rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}",
-                r"\p{N}{1,3}",
-                r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
-                r"\s*[\r\n]+",
-                r"\s+(?!\S)",
-                r"\s+",
-            )
+        pattern=(
+            rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}"
+            rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}"
+            r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         ),
         special_tokens={"<|endoftext|>": 199999, "<|endofprompt|>": 200018},
     ),
     "cl100k_base": EncodingSpec(
         sha256="223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
         url="https://openaipublic.blob.core.windows.net/encodings/cl100k_base.tiktoken",
-        pattern="|".join(
-            (
-                r"'(?i:[sdmt]|ll|ve|re)",
-                r"[^\r\n\p{L}\p{N}]?+\p{L}++",
-                r"\p{N}{1,3}+",
-                r" ?[^\s\p{L}\p{N}]++[\r\n]*+",
-                r"\s++$",
-                r"\s*[\r\n]",
-                r"\s+(?!\S)",
-                r"\s",
-            )
+        pattern=(
+            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
+            r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
         ),
         special_tokens={
             "<|endoftext|>": 100257,
@@ -219,7 +205,7 @@ async def preload(*names: EncodingName) -> None:
     Raises:
         InvalidOption: There is no such encoding here.
     """
-    await asyncio.to_thread(build, cast("Sequence[str]", names) or ("o200k_base",), SHIPPED)
+    await asyncio.to_thread(build, names or ("o200k_base",), SHIPPED)
 
 
 def build(names: Sequence[str], encodings: Encodings) -> None:

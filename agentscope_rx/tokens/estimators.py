@@ -15,8 +15,9 @@ PIECE_CHARS: Final = 65_536
 """A longer text is counted in pieces: tiktoken refuses a run of a million blanks."""
 
 _NEAR_END: Final = 4_096
-#: After a letter or digit, before what joins neither: a token ends there in both encodings, whatever surrounds it.
-_TOKEN_END: Final = re.compile(r"[^\W_](?=[\s.,:;?!\"()\[\]{}<>/|=+*&-]|[，。；：？！、（）「」])")
+#: After a letter or digit, before what neither continues it nor is an apostrophe: a token ends there in both
+#: encodings, and how the text is split on either side does not depend on the other.
+_TOKEN_END: Final = re.compile(r"[^\W_](?=[\x00-&(-/:-@\[-`{-\x7f、。，．：；！？（）「」])")
 
 _APPROXIMATE: Final = WordClassEstimator()
 
@@ -78,7 +79,7 @@ class TiktokenEstimator:
 
     def count(self, text: str, /) -> int:
         """How many tokens a text has; 0 only for the empty text."""
-        return sum(map(self._count, pieces(text)))
+        return self._count(text) if len(text) <= PIECE_CHARS else sum(map(self._count, pieces(text)))
 
     def _count(self, piece: str) -> int:
         if not piece:
@@ -214,19 +215,22 @@ def encoding_of(model: str) -> EncodingName | None:
 # -- pieces -------------------------------------------------------------------------------------------------
 
 
-def pieces(text: str) -> Iterator[str]:
-    """Cut a text into pieces of up to 64 Ki characters, where a token ends if at all possible."""
+def pieces(text: str, size: int = PIECE_CHARS) -> Iterator[str]:
+    """Cut a text into pieces, where a token ends if at all possible.
+
+    Args:
+        text: The text.
+        size: How long a piece may be, in characters.
+    """
     start = 0
-    while len(text) - start > PIECE_CHARS:
-        end = _last_token_end(text, start + PIECE_CHARS - _NEAR_END, start + PIECE_CHARS)
-        end = end or _last_token_end(text, start, start + PIECE_CHARS) or start + PIECE_CHARS
+    while len(text) - start > size:
+        end = start + size
+        end = _last_token_end(text, max(start, end - _NEAR_END), end) or _last_token_end(text, start, end) or end
         yield text[start:end]
         start = end
     yield text[start:]
 
 
 def _last_token_end(text: str, start: int, end: int) -> int | None:
-    last = None
-    for last in _TOKEN_END.finditer(text, start, end + 1):  # it looks at one character more
-        pass
-    return None if last is None else last.end()
+    ends = [found.end() for found in _TOKEN_END.finditer(text, start, end + 1)]  # it looks at one character more
+    return ends[-1] if ends else None

@@ -221,8 +221,8 @@ class _EachMessage:
 class _Remembered:
     """Counts of the texts that were used last.
 
-    They are known by hash and length, so that the texts themselves are not kept: an old reference may be long. Two
-    texts in four thousand that share both are one in a million million.
+    They are known by hash and length, so that the texts themselves are not kept: an old reference may be long. That
+    two of four thousand share both has a chance below one in a million million.
     """
 
     def __init__(self, count: Callable[[str], int]) -> None:

@@ -118,8 +118,12 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(
     serve: Serve, folder: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sessions are kept in the folder, so nothing is asked, and paid, before it is known that they can be."""
+
+    def no(path: Path, mode: int) -> bool:
+        return False
+
     provider = serve([])
-    monkeypatch.setattr("os.access", lambda path, mode: False)  # the tests may run as root, who may do anything
+    monkeypatch.setattr("os.access", no)  # the tests may run as root, who may do anything
     assert main(["run", "x", "--model", MODEL]) == 2
     assert "write" in capsys.readouterr().err
     assert provider.requests == []

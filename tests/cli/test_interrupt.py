@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.testing.fake_provider import FakeProvider, ScriptedReply, stream, text, tool_calls
 from tests.cli.command import MODEL, Ended, ended, environment, start
 
+NOBODY = RuntimeContext()
 HALF_AN_ANSWER: ScriptedReply = stream([{"d": {"role": "assistant", "content": "So far"}, "f": None}, {"stall": True}])
 RUN = ("run", "Count.", "--model", MODEL, "--session", "s")
 
@@ -68,18 +71,20 @@ async def test_an_interrupted_run_ends_its_json_in_order(folder: Path) -> None:
         assert "--session s" in done.err
 
 
-async def test_a_reader_that_leaves_ends_the_run(folder: Path) -> None:
+def test_a_reader_that_leaves_ends_the_run(folder: Path) -> None:
     """`... | head` ends the run without a word, and the connection to the provider is closed."""
     endless = stream([{"d": {"content": "word "}, "f": None}] * 100_000, pace=0.001)
-    async with FakeProvider([endless]) as provider:
-        process = await start(*RUN, "--json", cwd=folder, env=environment(provider))
-        assert process.stdout is not None
-        await process.stdout.readline()
-        process.stdout._transport.close()  # type: ignore[attr-defined]
-        assert process.stderr is not None
-        assert await process.stderr.read() == b""
-        assert await process.wait() == 1
-        assert (await provider.client_gone(1)).client_left
+    with FakeProvider.in_thread([endless]) as provider:
+        command = [sys.executable, "-m", "agentscope_rx", *RUN, "--json"]
+        piped = subprocess.PIPE
+        with subprocess.Popen(command, env=environment(provider), stdout=piped, stderr=piped) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert any(b"TEXT_BLOCK_DELTA" in line for line in process.stdout)
+            process.stdout.close()
+            assert process.stderr.read() == b""
+            assert process.wait() == 1
+        assert asyncio.run(provider.client_gone(1)).client_left
 
 
 class DeafAgent(ReActAgent):
@@ -87,7 +92,7 @@ class DeafAgent(ReActAgent):
 
     heard = 0
 
-    def interrupt(self, context: RuntimeContext = RuntimeContext(), /) -> bool:
+    def interrupt(self, context: RuntimeContext = NOBODY, /) -> bool:
         self.heard += 1
         return True
 
@@ -124,14 +129,13 @@ class Nobody:
 
 async def test_the_second_ctrl_c_cancels(capsys: pytest.CaptureFixture[str]) -> None:
     """The first asks the agent; the second cancels without asking, and leaves nothing open."""
-    before, model, output = signal.getsignal(signal.SIGINT), SilentModel(), Nobody()
+    model, output = SilentModel(), Nobody()
     agent = DeafAgent(AgentOptions(name="deaf", model=model))
-    work = asyncio.create_task(conduct(agent, "x", RuntimeContext(), output=output))
+    work = asyncio.create_task(conduct(agent, "x", NOBODY, output=output))
     with pytest.raises(asyncio.CancelledError):
         await work
     assert agent.heard == 1
     assert model.left
     assert output.closed
     assert "Ctrl-C again" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGINT) is not None
-    signal.signal(signal.SIGINT, before)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
