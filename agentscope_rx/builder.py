@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypedDict, cast
 
 import reactivex
 from reactivex import Observable
+from typing_extensions import TypeVar
 
+from agentscope_rx.agent import NOBODY, Agent
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
@@ -23,20 +25,8 @@ from agentscope_rx.stores import StateStore
 from agentscope_rx.stores.keys import check_identifier
 from agentscope_rx.tools import Tool, Toolkit
 
-_NOBODY = RuntimeContext()
-
-
-class Agent(Protocol):
-    """What a builder needs of what it builds."""
-
-    def stream_events(
-        self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = ..., /
-    ) -> EventStream: ...
-
-    async def close(self) -> None: ...
-
-
-AgentT = TypeVar("AgentT", bound=Agent)
+AgentT = TypeVar("AgentT", bound=Agent[Any])
+OptionsT = TypeVar("OptionsT", bound=AgentOptions, default=AgentOptions)
 
 
 class BuilderKeywords(TypedDict, total=False):
@@ -59,7 +49,7 @@ class BuilderKeywords(TypedDict, total=False):
     runtime: Runtime
 
 
-class AgentBuilder(Generic[AgentT]):
+class AgentBuilder(Generic[AgentT, OptionsT]):
     """Configures an agent. Every method returns a new builder; nothing that was built changes.
 
     A wrong value is refused by the method that gets it, with an `InvalidOption` that names option, value and rule.
@@ -69,7 +59,9 @@ class AgentBuilder(Generic[AgentT]):
         options: The choices so far.
     """
 
-    def __init__(self, make: Callable[[AgentOptions], AgentT], options: AgentOptions) -> None:
+    keywords: ClassVar[type] = BuilderKeywords
+
+    def __init__(self, make: Callable[[OptionsT], AgentT], options: OptionsT) -> None:
         self._make, self._options = make, options
 
     def _with(self, **changes: Any) -> Self:
@@ -79,10 +71,10 @@ class AgentBuilder(Generic[AgentT]):
         """The builder with several options at once."""
         builder = self
         for option, value in keywords.items():
-            setter = getattr(type(self), option, None)
-            if option not in BuilderKeywords.__annotations__ or setter is None:
-                known = ", ".join(sorted(BuilderKeywords.__annotations__))
-                raise InvalidOption(option, value, f"no such option; there are {known}")
+            known = self.keywords.__annotations__
+            if option not in known:
+                raise InvalidOption(option, value, f"no such option; there are {', '.join(sorted(known))}")
+            setter = getattr(type(self), option)
             builder = cast("Self", setter(builder, value))
         return builder
 
@@ -123,7 +115,7 @@ class AgentBuilder(Generic[AgentT]):
 
     def max_iters(self, max_iters: int) -> Self:
         """How many reasoning steps a call may take; 10 by default."""
-        _at_least("max_iters", max_iters, 1)
+        at_least("max_iters", max_iters, 1)
         return self._with(max_iters=max_iters)
 
     def generate_options(self, options: GenerateOptions) -> Self:
@@ -156,7 +148,7 @@ class AgentBuilder(Generic[AgentT]):
 
     def wait_timeout(self, seconds: float) -> Self:
         """How long a call waits for its session's turn; 300 by default, 0 = not at all."""
-        _at_least("wait_timeout", seconds, 0)
+        at_least("wait_timeout", seconds, 0)
         return self._with(wait_timeout=seconds)
 
     def runtime(self, runtime: Runtime) -> Self:
@@ -174,12 +166,12 @@ class AgentBuilder(Generic[AgentT]):
         """
         return self._make(self._options)
 
-    def call(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = _NOBODY, /) -> Reply:
+    def call(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /) -> Reply:
         """Ask an agent that is made for this call and closed at its end; arguments as in `ReActAgent.call`."""
         return reply_of(self.stream_events(input, context))
 
     def stream_events(
-        self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = _NOBODY, /
+        self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /
     ) -> EventStream:
         """Ask such an agent, and get everything that happens."""
         messages = messages_of(input)
@@ -191,6 +183,7 @@ class AgentBuilder(Generic[AgentT]):
         return EventStream(reactivex.defer(one_agent), label="stream_events(...)")
 
 
-def _at_least(option: str, value: float, least: float) -> None:
+def at_least(option: str, value: float, least: float) -> None:
+    """Refuse a number that is too small, or no number, with an `InvalidOption`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:  # type: ignore[redundant-expr]
         raise InvalidOption(option, value, f"must be a number of at least {least}")

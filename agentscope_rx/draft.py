@@ -169,8 +169,8 @@ class Change:
         reason: Why, as a short code.
         last_id: Of several, the last.
         count: How many items.
-        before: The item as it was; None where it is new.
-        after: The item as it is; None where it is gone.
+        before: What was there; nothing where the item is new.
+        after: What is there; nothing where it is gone.
     """
 
     operator: str
@@ -180,8 +180,8 @@ class Change:
     reason: str
     last_id: str = ""
     count: int = 1
-    before: object | None = field(default=None, repr=False)
-    after: object | None = field(default=None, repr=False)
+    before: tuple[object, ...] = field(default=(), repr=False)
+    after: tuple[object, ...] = field(default=(), repr=False)
 
 
 def changes_between(before: RequestDraft, after: RequestDraft, operator: str) -> tuple[Change, ...]:
@@ -210,25 +210,31 @@ def _compare(
     reasons: Mapping[str, str],
 ) -> None:
     old, new = items
-    open_range: Change | None = None  # neighbours that were dropped for one reason are one change
+    gone: list[tuple[str, object]] = []  # neighbours of a conversation that were dropped for one reason
+    gone_reason = ""
+
+    def tell_gone() -> None:
+        if gone:
+            ids, objects = [id for id, _ in gone], tuple(each for _, each in gone)
+            found.append(_change(operator, zone, "dropped", ids, gone_reason, before=objects))
+            gone.clear()
+
     for id, before in old.items():
         after = new.get(id)
-        if after is before:
-            open_range = None
-            continue
         if after is not None:
-            found.append(_change(operator, zone, "rewritten", id, operator, before, after))
-            open_range = None
+            tell_gone()
+            if after is not before:
+                found.append(_change(operator, zone, "rewritten", [id], operator, before=(before,), after=(after,)))
             continue
         reason = next((reasons[each] for each in _ids_of(id, before) if each in reasons), operator)
-        if open_range is not None and zone == "conversation" and open_range.reason == reason:
-            found[-1] = open_range = replace(open_range, last_id=id, count=open_range.count + 1)
-        else:
-            open_range = _change(operator, zone, "dropped", id, reason, before, None)
-            found.append(open_range)
-    found.extend(
-        _change(operator, zone, "added", id, operator, None, after) for id, after in new.items() if id not in old
-    )
+        if zone != "conversation" or reason != gone_reason:
+            tell_gone()
+        gone_reason = reason
+        gone.append((id, before))
+    tell_gone()
+    for id, after in new.items():
+        if id not in old:
+            found.append(_change(operator, zone, "added", [id], operator, after=(after,)))
 
 
 def _ids_of(id: str, item: object) -> Sequence[str]:
@@ -240,9 +246,20 @@ def _change(
     operator: str,
     zone: Zone,
     action: Literal["added", "dropped", "rewritten"],
-    id: str,
+    ids: Sequence[str],
     reason: str,
-    before: object | None,
-    after: object | None,
+    *,
+    before: tuple[object, ...] = (),
+    after: tuple[object, ...] = (),
 ) -> Change:
-    return Change(operator=operator, zone=zone, action=action, item_id=id, reason=reason, before=before, after=after)
+    return Change(
+        operator=operator,
+        zone=zone,
+        action=action,
+        item_id=ids[0],
+        last_id=ids[-1] if len(ids) > 1 else "",
+        count=len(ids),
+        reason=reason,
+        before=before,
+        after=after,
+    )

@@ -3,7 +3,7 @@
     AgentScopeError
       ConfigError(ValueError)       InvalidOption, InvalidIdentifier, UnknownProvider, MissingApiKey,
                                     MissingExtra, PipelineError
-      ContextError                  InvalidToolPairs, EditRefused
+      ContextError                  ContextBudgetExceeded, InvalidToolPairs, SourceFailed, EditRefused
       ConflictError                 StateConflict, HistoryConflict, SessionBusy, ReentrantCall
       ProviderError                 ContextOverflow, PayloadTooLarge, OutputCap, RateLimited, QuotaExceeded,
                                     BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
@@ -98,8 +98,40 @@ class ContextError(AgentScopeError):
     """A request could not be prepared."""
 
 
+class ContextBudgetExceeded(ContextError):
+    """A request is larger than it may be, and nothing more can be left out of it.
+
+    Args:
+        estimated: Tokens of the request, as estimated.
+        limit: Tokens that it may have.
+        largest: Its largest items with their tokens, largest first.
+    """
+
+    def __init__(self, estimated: int, limit: int, largest: tuple[tuple[str, int], ...] = ()) -> None:
+        items = ", ".join(f"{name} ({tokens:,})" for name, tokens in largest)
+        super().__init__(
+            f"the request has about {estimated:,} tokens and may have {limit:,}"
+            + (f"; the largest items are {items}" if items else "")
+            + ". Shorten these, mark blocks as optional, offer fewer tools, or take a model with a larger window"
+        )
+        self.estimated, self.limit, self.largest = estimated, limit, largest
+
+
 class InvalidToolPairs(ContextError):
     """A request would hold a tool call without its result, or a result without its call."""
+
+
+class SourceFailed(ContextError):
+    """A context source failed, or gave something that cannot be used.
+
+    Args:
+        source: The source's name.
+        why: What it did.
+    """
+
+    def __init__(self, source: str, why: str) -> None:
+        super().__init__(f"the context source {source!r} {why}")
+        self.source = source
 
 
 class EditRefused(ContextError):

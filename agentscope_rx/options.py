@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.operators import ChunkOperator, SystemPrompt
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
@@ -17,7 +18,7 @@ from agentscope_rx.tools import Toolkit
 Arrangement: TypeAlias = Callable[[Pipeline], Pipeline]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AgentOptions:
     """The choices behind an agent; `ReActAgent.builder` says what each means."""
 
@@ -45,6 +46,11 @@ class AgentOptions:
     def store(self) -> StateStore:
         """Where states are kept; the Runtime's memory where nothing else was given."""
         return self.state_store or self.runtime.single(InMemoryStore)
+
+    @property
+    def counter(self) -> RequestCounter:
+        """What counts tokens."""
+        return counter_for(None, self.model.name if self.model is not None else "")
 
     def key_of(self, context: RuntimeContext) -> SessionKey:
         """The session that a context means.

@@ -184,6 +184,20 @@ class Pipeline:
             raise PipelineError("begin_request must be the first operator: it takes the snapshot that all others see")
         return self
 
+    def group(self, name: str) -> Pipeline:
+        """A group of this pipeline, with its guards.
+
+        Raises:
+            PipelineError: There is no such group.
+        """
+        for entry in self.entries:
+            if isinstance(entry, Pipeline):
+                if entry.name == name and not entry.single:
+                    return entry
+                if name in entry.names:
+                    return entry.group(name)
+        raise PipelineError(f"the pipeline has no group {name!r}; it has {', '.join(self.names)}")
+
     # -- looking --------------------------------------------------------------------------------------------
 
     @property
@@ -337,7 +351,7 @@ def _describe(entry: Entry, depth: int) -> Iterator[Description]:
 
 def _line(each: Description) -> str:
     indent = "  " * each.depth
-    kind = "" if each.kind == "group" else each.kind
+    name = f"{indent}{each.name:<{29 - len(indent)}}"
+    kind = "" if each.kind == "group" else f"{each.kind:<9}"
     guards = f"({', '.join(each.guards)})" if each.guards else ""
-    name = f"{indent}{each.name:<{27 - len(indent)}}"
-    return f"{name}{kind:<9} {guards:<15} {each.note}".rstrip() if each.note else f"{name}{kind:<9}{guards}".rstrip()
+    return f"{name}{kind}{guards:<15} {each.note}".rstrip()

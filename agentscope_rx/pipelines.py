@@ -1,8 +1,10 @@
-"""The default pipeline: read this first. What happens in one reasoning step, from top to bottom."""
+"""The default pipelines: read this first. What happens in one reasoning step, from top to bottom."""
 
 from __future__ import annotations
 
 import agentscope_rx.operators as op
+from agentscope_rx.context.materials import instruction_blocks
+from agentscope_rx.harness_options import HarnessOptions
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
 
@@ -16,18 +18,35 @@ def react_pipeline(options: AgentOptions) -> Pipeline:
         op.validate_request(),
         op.commit_history(),
     )
-    request = Pipeline.of(
-        "request", prepare, op.call_model(execution=options.execution, chunks=options.chunk_operators)
+    return _step(prepare.guard("prepare", op.report_context(policy=None), name="report_context"), options)
+
+
+def harness_pipeline(options: HarnessOptions) -> Pipeline:
+    """One reasoning step of a `HarnessAgent`: the request is filled, kept within its limit, checked and reported."""
+    policy = options.context_policy
+    prepare = Pipeline.of(
+        "prepare",
+        op.begin_request(),
+        op.load_materials(workspace=options.material),
+        op.load_sources(sources=options.sources, concurrent=options.concurrent_sources),
+        op.assemble_request(
+            sys_prompt=options.sys_prompt,
+            toolkit=options.toolkit,
+            options=options.generate_options,
+            instructions=instruction_blocks(options.instructions),
+        ),
+        op.evict_optional_blocks(policy=policy, selection=options.selection_policy),
+        op.validate_request(policy=policy),
+        op.commit_history(),
     )
-    return arranged(Pipeline.of("step", request, op.run_tools(toolkit=options.toolkit)), options)
+    return _step(prepare.guard("prepare", op.report_context(policy=policy), name="report_context"), options)
 
 
-def arranged(pipeline: Pipeline, options: AgentOptions) -> Pipeline:
-    """The pipeline as the user wants it.
-
-    Raises:
-        PipelineError: What came out lacks an operator that no step can do without.
-    """
+def _step(prepare: Pipeline, options: AgentOptions) -> Pipeline:
+    """The whole step, as the user wants it."""
+    call_model = op.call_model(execution=options.execution, chunks=options.chunk_operators)
+    request = Pipeline.of("request", prepare, call_model)
+    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.toolkit))
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
     return pipeline.check_complete()

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Sequence
-from types import TracebackType
-from typing import Final, Unpack
+from typing import Unpack
 
-from reactivex import Observable
-
+from agentscope_rx.agent import Agent
 from agentscope_rx.builder import AgentBuilder, BuilderKeywords
-from agentscope_rx.errors import AgentClosed, InvalidOption
-from agentscope_rx.event_stream import EventStream, Reply, reply_of
-from agentscope_rx.events import AgentEvent
-from agentscope_rx.live import LiveRuns
-from agentscope_rx.messages import Msg
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.pipelines import react_pipeline
-from agentscope_rx.run import Call, Run, run_of
-from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import Intake, StateCache, StoredSession, messages_of, take_in
-from agentscope_rx.state import AgentState
-from agentscope_rx.step import ModelCard
-from agentscope_rx.streams import Sink, run_with_sink
-
-_CLOSE_TIMEOUT: Final = 5.0
-_NOBODY: Final = RuntimeContext()
 
 
-class ReActAgent:
-    """An agent that asks its model, runs the tools that the model calls, and asks again until there is an answer.
-
-    Made by a builder. It holds no event loop and no connection: one may serve calls from several loops. Leaving the
-    block closes it.
+class ReActAgent(Agent[AgentOptions]):
+    """An agent whose requests are what its session holds: no sources, no budget.
 
     Examples:
         >>> from agentscope_rx.testing import ScriptedModel, text
@@ -43,131 +21,15 @@ class ReActAgent:
         'Hello!'
     """
 
-    def __init__(self, options: AgentOptions) -> None:
-        if options.model is None:
-            raise InvalidOption("model", None, "give a Model or a string such as 'openai:gpt-5-mini'")
-        if not options.name.strip():
-            raise InvalidOption("name", options.name, "an agent needs a name")
-        self._options = options
-        self._card = ModelCard.of(options.model)
-        self.pipeline = self._default_pipeline(options)
-        self._lock = threading.Lock()
-        self._runs: set[Run] = set()
-        self._closed = False
-
-    def _default_pipeline(self, options: AgentOptions) -> Pipeline:
-        return react_pipeline(options)
-
     @staticmethod
-    def builder(**options: Unpack[BuilderKeywords]) -> AgentBuilder[ReActAgent]:
+    def builder(**options: Unpack[BuilderKeywords]) -> AgentBuilder[ReActAgent, AgentOptions]:
         """Begin to configure an agent; every option is also a method of the builder."""
         return AgentBuilder(ReActAgent, AgentOptions()).configured(options)
 
-    # -- calling --------------------------------------------------------------------------------------------
+    @staticmethod
+    def builder_from(agent: ReActAgent) -> AgentBuilder[ReActAgent, AgentOptions]:
+        """A builder with all that an agent was made of."""
+        return AgentBuilder(ReActAgent, agent.options)
 
-    def call(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = _NOBODY, /) -> Reply:
-        """Ask, and get the answer.
-
-        Args:
-            input: What the user says; None goes on with the session as it is.
-            context: For whom.
-
-        Returns:
-            A cold `Reply`: `await` it, or `run()` it where no event loop runs.
-
-        Raises:
-            InvalidIdentifier: An id of the context cannot be one.
-            InvalidOption: The input holds a SYSTEM message.
-        """
-        return reply_of(self.stream_events(input, context))
-
-    async def acall(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = _NOBODY, /) -> Msg:
-        """The same as a coroutine, for `asyncio.create_task` and `asyncio.run`."""
-        return await self.call(input, context)
-
-    def stream_events(
-        self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = _NOBODY, /
-    ) -> EventStream:
-        """Ask, and get everything that happens; arguments and errors as in `call`."""
-        call = Call(
-            options=self._options,
-            pipeline=self.pipeline,
-            card=self._card,
-            messages=messages_of(input),
-            context=context,
-        )
-        self._options.key_of(context)  # an id that cannot be one is refused here and not in the stream
-
-        def work(sink: Sink[AgentEvent]) -> Observable[None]:
-            if self._closed:
-                raise AgentClosed(f"the agent {self._options.name!r} is closed; build another one from its builder")
-            return run_of(call, sink, started=self._started)
-
-        return EventStream(run_with_sink(work), label="stream_events(...)")
-
-    async def observe(self, messages: Msg | Sequence[Msg], context: RuntimeContext = _NOBODY, /) -> None:
-        """Add messages to a session without an answer.
-
-        Raises:
-            SessionBusy: The session's turn did not come in time.
-        """
-        options, runtime = self._options, self._options.runtime
-        key = options.key_of(context)
-        gate = runtime.gate((id(options.store), key))
-        async with gate.enter(wait_timeout=options.wait_timeout):
-            session = await StoredSession.open(key, store=options.store, cache=runtime.single(StateCache))
-            intake = Intake(new_id=lambda: runtime.ids.new_id("message"), now=runtime.clock.now())
-            for record in take_in(session.state.context, messages_of(messages), intake):
-                session.record(record)
-            await session.save()
-
-    # -- sessions -------------------------------------------------------------------------------------------
-
-    async def state(self, context: RuntimeContext = _NOBODY, /) -> AgentState:
-        """The stored state of a session, as the last finished run left it."""
-        options = self._options
-        cache = options.runtime.single(StateCache)
-        return (await StoredSession.open(options.key_of(context), store=options.store, cache=cache)).state
-
-    def interrupt(self, context: RuntimeContext = _NOBODY, /) -> bool:
-        """End the session's run with what it has; from any thread, by any agent of the Runtime.
-
-        Returns:
-            Whether a run was there.
-        """
-        options = self._options
-        run = options.runtime.single(LiveRuns).find(options.store, options.key_of(context))
-        if run is not None:
-            run.interrupt()
-        return run is not None
-
-    # -- the end --------------------------------------------------------------------------------------------
-
-    async def close(self) -> None:
-        """Interrupt open runs, wait up to 5 s for them, then cancel what is left. Later calls are refused."""
-        self._closed = True
-        for end in (Run.refuse, Run.cancel):
-            with self._lock:
-                open_runs = tuple(self._runs)
-            for run in open_runs:
-                end(run)
-            waiting = [asyncio.wrap_future(run.ended) for run in open_runs]
-            if waiting:
-                await asyncio.wait(waiting, timeout=_CLOSE_TIMEOUT)
-
-    async def __aenter__(self) -> ReActAgent:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def _started(self, run: Run) -> None:
-        with self._lock:
-            self._runs.add(run)
-        run.ended.add_done_callback(lambda _: self._forget(run))
-
-    def _forget(self, run: Run) -> None:
-        with self._lock:
-            self._runs.discard(run)
+    def _make_pipeline(self, options: AgentOptions) -> Pipeline:
+        return react_pipeline(options)

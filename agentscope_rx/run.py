@@ -23,7 +23,7 @@ from agentscope_rx.messages import GenerateReason, Msg, timestamp_of
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import Intake, StateCache, StoredSession, take_in
+from agentscope_rx.session import Intake, RequestCache, StateCache, StoredSession, take_in
 from agentscope_rx.state import CallsClosed, ReplyRecorded
 from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Step
 from agentscope_rx.streams import Sink, loop
@@ -51,6 +51,41 @@ class Call:
     messages: tuple[Msg, ...]
     context: RuntimeContext
 
+    def identity(self) -> RunIdentity:
+        """A new run's identity."""
+        key, ids = self.options.key_of(self.context), self.options.runtime.ids
+        return RunIdentity(
+            agent_id=key.agent_id,
+            agent_name=self.options.name,
+            user_id=key.user_id,
+            session_id=key.session_id,
+            turn_id=ids.new_id("turn"),
+            run_id=ids.new_id("run"),
+            reply_id=ids.new_id("reply"),
+        )
+
+    async def open_session(self) -> StoredSession:
+        """The session's state, as it is stored."""
+        options = self.options
+        cache = options.runtime.single(StateCache)
+        return await StoredSession.open(options.key_of(self.context), store=options.store, cache=cache)
+
+    def take_in(self, session: StoredSession) -> None:
+        """Put the input into the session, and close what it leaves open."""
+        for record in take_in(session.state.context, self.messages, self.intake()):
+            session.record(record)
+
+    def intake(self) -> Intake:
+        """How messages get their identity, from now on."""
+        runtime = self.options.runtime
+        return Intake(new_id=lambda: runtime.ids.new_id("message"), now=runtime.clock.now())
+
+    def handle(self, emit: Emitter, session: StoredSession) -> RunHandle:
+        """What the steps of a run hold on to."""
+        handle = RunHandle(emit, session, context=self.context, runtime=self.options.runtime)
+        handle.previous_request = self.options.runtime.single(RequestCache).find(self.options.key_of(self.context))
+        return handle
+
 
 class Run:
     """One run. It holds its session's turn from the first step to the last record.
@@ -62,18 +97,9 @@ class Run:
 
     def __init__(self, call: Call, sink: Sink[ev.AgentEvent]) -> None:
         self._call, self._sink = call, sink
-        options, ids = call.options, call.options.runtime.ids
-        self._runtime, self._options = options.runtime, options
-        self.key = options.key_of(call.context)
-        self._identity = RunIdentity(
-            agent_id=self.key.agent_id,
-            agent_name=options.name,
-            user_id=self.key.user_id,
-            session_id=self.key.session_id,
-            turn_id=ids.new_id("turn"),
-            run_id=ids.new_id("run"),
-            reply_id=ids.new_id("reply"),
-        )
+        self._runtime, self._options = call.options.runtime, call.options
+        self.key = call.options.key_of(call.context)
+        self._identity = call.identity()
         self.emit = Emitter(self._identity, self._runtime, sink.emit)
         self._loop = asyncio.get_running_loop()
         self._steps_ended: asyncio.Future[Step | None] | None = None
@@ -161,11 +187,14 @@ class Run:
 
     async def _answer(self, session: StoredSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """The input goes in, the steps run, the result comes out."""
-        for record in take_in(session.state.context, self._call.messages, self._intake()):
-            session.record(record)
-        run = RunHandle(self.emit, session, context=self._call.context, runtime=self._runtime)
+        self._call.take_in(session)
+        run = self._call.handle(self.emit, session)
         first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
-        last = await self._drive(loop(self._turn, first, self._follow), scheduler)
+        try:
+            last = await self._drive(loop(self._turn, first, self._follow), scheduler)
+        finally:
+            if run.previous_request is not None:
+                self._runtime.single(RequestCache).keep(self.key, run.previous_request)
         if last is None:
             self._close_calls(session)
             return self._announce(session, _INTERRUPTED_TEXT, GenerateReason.INTERRUPTED)
@@ -264,15 +293,11 @@ class Run:
         session.record(ReplyRecorded(said))
         return said
 
-    def _intake(self) -> Intake:
-        runtime = self._runtime
-        return Intake(new_id=lambda: runtime.ids.new_id("message"), now=runtime.clock.now())
-
     def _close_calls(self, session: StoredSession) -> None:
         """Give open calls a result, so that the next call on the session can go on."""
         open_calls = session.state.context.open_calls
         if open_calls:
-            intake = self._intake()
+            intake = self._call.intake()
             session.record(CallsClosed(tuple(intake.closing(call) for call in open_calls)))
 
 

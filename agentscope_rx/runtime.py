@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar, cast
+from typing import ParamSpec, Protocol, TypeVar, cast
 
 from agentscope_rx.gates import SessionGate
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -132,13 +133,16 @@ class Runtime:
             if gate.unclaimed and self._gates.get(gate.key) is gate:
                 del self._gates[gate.key]
 
-    def single(self, make: Callable[[], T]) -> T:
+    def single(self, make: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T:
         """The one thing of its kind in this Runtime, made on first use.
 
         Args:
-            make: A class or function; also the name of the thing.
+            make: A class or function; with its arguments also the name of the thing.
+            args: What it is made of.
+            keywords: More of that.
         """
+        key = (make, args, tuple(keywords.items()))
         with self._lock:
-            if make not in self._single:
-                self._single[make] = make()
-            return cast(T, self._single[make])
+            if key not in self._single:
+                self._single[key] = make(*args, **keywords)
+            return cast(T, self._single[key])

@@ -15,6 +15,7 @@ from agentscope_rx.requests import Model, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.state import AgentState, Record
+from agentscope_rx.token_counter import TokenCounter
 
 E = TypeVar("E", bound=AgentEvent)
 _NONE_YET: Final = -1
@@ -28,18 +29,30 @@ class ModelCard:
         name: The model's name.
         window: Tokens of request and answer together; None = not known.
         max_output: Tokens of an answer; None = not known.
+        window_origin: Where the window comes from: `given` by the model, or `unknown`.
         model: The model itself.
+        counter: Counts the tokens of its requests; None = nobody needs to know.
     """
 
     name: str
     window: int | None = None
     max_output: int | None = None
+    window_origin: str = "unknown"
     model: Model = field(compare=False, repr=False)
+    counter: TokenCounter | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, model: Model) -> ModelCard:
+    def of(cls, model: Model, counter: TokenCounter | None = None) -> ModelCard:
         """The card of a model."""
-        return cls(name=model.name, window=model.context_window, max_output=model.max_output_tokens, model=model)
+        window = model.context_window
+        return cls(
+            name=model.name,
+            window=window,
+            max_output=model.max_output_tokens,
+            window_origin="unknown" if window is None else "given",
+            model=model,
+            counter=counter,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +126,8 @@ class RunHandle:
         acted: The newest step whose tools have begun.
         running: The operator at work.
         furthest: The newest step that left an operator.
+        previous_request: The session's newest request that passed preparation.
+        estimated_tokens: What that request was estimated at; None = nobody counted.
 
     Args:
         emit: Publishes an event.
@@ -127,8 +142,10 @@ class RunHandle:
         "acted",
         "context",
         "emit",
+        "estimated_tokens",
         "furthest",
         "materials",
+        "previous_request",
         "running",
         "runtime",
     )
@@ -140,6 +157,8 @@ class RunHandle:
         self.materials: dict[str, object] = {}
         self.running = ""
         self.furthest: Step | None = None
+        self.previous_request: RequestDraft | None = None
+        self.estimated_tokens: int | None = None
 
     @property
     def state(self) -> AgentState:
@@ -207,6 +226,7 @@ class Step:
         timings: How long they took.
         reply: The model's answer, once it is there.
         finished: Set by `finish`.
+        dry_run: Whether the request is only prepared: nothing is written, and no model is called.
         run: The run behind the step; no part of its value.
     """
 
@@ -223,6 +243,7 @@ class Step:
     timings: tuple[Timing, ...] = ()
     reply: Msg | None = None
     finished: Finish | None = None
+    dry_run: bool = False
     run: RunHandle = field(compare=False, repr=False)
 
     def emit(self, event: E) -> E:

@@ -2,11 +2,15 @@
 
 which operator do I need?
 begin a request with a fresh snapshot          begin_request
+add the workspace's rules and material         load_materials
+add what context sources give                  load_sources
 put prompt, tools and options into it          assemble_request
+leave out what there is no room for            evict_optional_blocks
 refuse what no provider would take             validate_request
 make the proposed history the session's        commit_history
 ask the model                                  call_model
 run the tools that it calls                    run_tools
+tell what a request holds (a guard)            report_context
 
 how do I write one?
 change one text after the other                @text_operator
@@ -28,6 +32,12 @@ from agentscope_rx.operators._begin_request import begin_request as begin_reques
 from agentscope_rx.operators._call_model import ChunkOperator as ChunkOperator
 from agentscope_rx.operators._call_model import call_model as call_model
 from agentscope_rx.operators._commit_history import commit_history as commit_history
+from agentscope_rx.operators._evict_optional_blocks import evict_optional_blocks as evict_optional_blocks
+from agentscope_rx.operators._load_materials import load_materials as load_materials
+from agentscope_rx.operators._load_sources import load_sources as load_sources
+from agentscope_rx.operators._report_context import furthest as furthest
+from agentscope_rx.operators._report_context import manifest_of as manifest_of
+from agentscope_rx.operators._report_context import report_context as report_context
 from agentscope_rx.operators._run_tools import run_tools as run_tools
 from agentscope_rx.operators._validate_request import validate_request as validate_request
 from agentscope_rx.step import Step as Step

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -33,8 +33,14 @@ _CONCLUDE: Final = ContextBlock(
 )
 
 
-def assemble_request(*, sys_prompt: SystemPrompt, toolkit: Toolkit, options: GenerateOptions) -> Operator:
-    """Put the system prompt, the tools and the options into the draft.
+def assemble_request(
+    *,
+    sys_prompt: SystemPrompt,
+    toolkit: Toolkit,
+    options: GenerateOptions,
+    instructions: Sequence[ContextBlock] = (),
+) -> Operator:
+    """Put the system prompt, the instructions, the tools and the options into the draft.
 
         --s-------|
         assemble_request
@@ -44,6 +50,7 @@ def assemble_request(*, sys_prompt: SystemPrompt, toolkit: Toolkit, options: Gen
         sys_prompt: The prompt, or a function that makes it, called once a call.
         toolkit: The tools; those of switched-off groups are left out.
         options: How the model is to answer.
+        instructions: Trusted rules of the application.
     """
 
     def assembled(draft: RequestDraft, step: Step, prompt: str) -> RequestDraft:
@@ -51,7 +58,7 @@ def assemble_request(*, sys_prompt: SystemPrompt, toolkit: Toolkit, options: Gen
         concluding = step.mode is Mode.CONCLUDE
         draft = replace(
             draft,
-            system=(block, *draft.system) if prompt.strip() else draft.system,
+            system=(*((block,) if prompt.strip() else ()), *draft.system, *instructions),
             tools=() if concluding else toolkit.specs(step.state.tool_context.activated_groups),
             options=options,
         )

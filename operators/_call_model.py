@@ -19,6 +19,7 @@ from agentscope_rx.reply_writer import ReplyWriter
 from agentscope_rx.requests import ExecutionConfig, ModelChunk
 from agentscope_rx.state import ReplyBroken, ReplyRecorded
 from agentscope_rx.step import Mode, Step
+from agentscope_rx.tokens import MeasuredRatio
 
 ChunkOperator: TypeAlias = Callable[[Observable[ModelChunk]], Observable[ModelChunk]]
 
@@ -93,11 +94,18 @@ class _Call:
         writer, step = self.writer, self.step
         writer.end(time=self._seconds)
         reply = writer.message()
+        self._note_usage(reply)
         if step.mode is Mode.CONCLUDE:
             reply = reply.with_reason(GenerateReason.MAX_ITERATIONS)
         state = step.run.record(ReplyBroken(reply) if writer.empty else ReplyRecorded(reply))
         self.observer.on_next(replace(step, reply=reply, state=state, history=state.context))
         self.observer.on_completed()
+
+    def _note_usage(self, reply: Msg) -> None:
+        run = self.step.run
+        if reply.usage is not None and run.estimated_tokens is not None:
+            ratios = run.runtime.single(MeasuredRatio)
+            ratios.note(self.step.card.name, run.estimated_tokens, reply.usage.input_tokens)
 
     def fail(self, error: Exception) -> None:
         self._over = True

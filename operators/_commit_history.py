@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentscope_rx.errors import EditRefused, HistoryConflict
+from agentscope_rx.errors import EditRefused, HistoryConflict, StateConflict
 from agentscope_rx.history import edits_between
 from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.state import HistoryEdited
@@ -18,6 +18,7 @@ def commit_history() -> Operator:
 
     Raises:
         HistoryConflict: The session's history is no longer the one that the request was prepared from.
+        StateConflict: Something else of its state changed meanwhile.
         EditRefused: The proposal reorders exchanges or adds some where none were.
     """
 
@@ -29,7 +30,12 @@ def commit_history() -> Operator:
                 f"the history of session {step.identity.session_id!r} changed while step {step.number} was being "
                 "prepared; nothing was committed"
             )
-        if step.history is newest.context:
+        if newest is not step.state:
+            raise StateConflict(
+                f"the state of session {step.identity.session_id!r} changed while step {step.number} was being "
+                "prepared; nothing was committed"
+            )
+        if step.history is newest.context or step.dry_run:
             return step
         try:
             edits = edits_between(newest.context, step.history)

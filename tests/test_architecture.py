@@ -26,7 +26,7 @@ def _names(text: str) -> frozenset[str]:
 LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state runtime_context"
-        " wire condense draft logs"
+        " wire condense draft logs token_counter"
     ),
     "kernel": _names(
         "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"
@@ -36,7 +36,9 @@ LAYERS: Mapping[str, frozenset[str]] = {
         "models tools workspace stores session context tokens permissions tasks memory compaction"
     ),
     "operators": frozenset({"operators"}),
-    "top": _names("pipelines live run react_agent harness_agent builder options"),
+    "top": _names(
+        "pipelines live run agent react_agent harness_agent builder options harness_options preparation"
+    ),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),
     "edges": _names("cli server __main__"),
@@ -64,6 +66,8 @@ SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
     {
         ("tools", "workspace"),
         ("session", "stores"),
+        ("context", "tokens"),
+        ("context", "workspace"),
         ("memory", "workspace"),
         ("__main__", "cli"),
     }
@@ -72,7 +76,7 @@ SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
 #: Packages of others, with the modules that may import them.
 CONFINED: Mapping[str, frozenset[str]] = {
     "reactivex": _names("bridge portal streams lifting pipeline pulling shared_run event_stream")
-    | _names("operators pipelines run react_agent builder testing background replay"),
+    | _names("operators pipelines run agent builder testing background replay"),
     "openai": frozenset({"models", "testing"}),
     "httpx": frozenset({"models", "testing"}),
     "httpx2": frozenset({"models", "testing"}),

@@ -316,7 +316,7 @@ def test_changes_carry_both_versions() -> None:
     found = {(c.zone, c.item_id): c for c in changes_between(before, after, "redact")}
     assert set(found) == {("conversation", "m0"), ("transient", "status"), ("references", "format")}
     change = found["references", "format"]
-    assert (change.before, change.after) == (before.references[0], after.references[0])
+    assert (change.before, change.after) == ((before.references[0],), (after.references[0],))
     assert SECRET not in repr(change)
     assert (change.operator, change.action, change.reason) == ("redact", "rewritten", "redact")
 

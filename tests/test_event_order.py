@@ -50,11 +50,12 @@ def balanced(seen: Seen) -> bool:
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_plain_answer(model: type[HttpxChatModel] | type[OpenAIChatModel]) -> None:
-    """AGENT_START first, the model call with its text inside, AGENT_RESULT, AGENT_END last."""
+    """AGENT_START first, context_build before the model call, its text inside, AGENT_RESULT, AGENT_END last."""
     async with FakeProvider([text("Hello there", deltas=2)]) as provider:
         seen = await watch(builder_for(provider, model).build(), "hi")
     assert seen.types == [
         "AGENT_START",
+        "CUSTOM",
         "MODEL_CALL_START",
         "TEXT_BLOCK_START",
         "TEXT_BLOCK_DELTA",
@@ -80,7 +81,7 @@ async def test_thinking_closes_before_text_and_text_before_calls() -> None:
     ]
     async with http_agent([stream(items), text("done")], tools=[look]) as (agent, _):
         seen = await watch(agent, "go")
-    first_call = seen.types[1 : seen.types.index("MODEL_CALL_END") + 1]
+    first_call = seen.types[2 : seen.types.index("MODEL_CALL_END") + 1]
     assert first_call == [
         "MODEL_CALL_START",
         "THINKING_BLOCK_START",
@@ -155,6 +156,7 @@ async def test_a_failure_ends_with_agent_end_and_the_error() -> None:
         seen = await watch(agent, "go")
     assert seen.types == [
         "AGENT_START",
+        "CUSTOM",
         "MODEL_CALL_START",
         "TEXT_BLOCK_START",
         "TEXT_BLOCK_DELTA",
@@ -172,7 +174,7 @@ async def test_a_refused_request_is_a_failure_too() -> None:
     """A model call that fails before its first piece has its START and END all the same."""
     async with http_agent([failure(500, {"error": {"message": "boom"}})]) as (agent, _):
         seen = await watch(agent, "go")
-    assert seen.types == ["AGENT_START", "MODEL_CALL_START", "MODEL_CALL_END", "AGENT_END"]
+    assert seen.types == ["AGENT_START", "CUSTOM", "MODEL_CALL_START", "MODEL_CALL_END", "AGENT_END"]
     assert isinstance(seen.error, ServerFailed)
 
 
@@ -232,8 +234,9 @@ async def test_a_retry_is_told() -> None:
 
     async with http_agent(replies, execution=ExecutionConfig(max_attempts=2)) as (agent, _):
         seen = await watch(agent, "go")
-    assert seen.types[:4] == ["AGENT_START", "MODEL_CALL_START", "CUSTOM", "TEXT_BLOCK_START"]
-    (custom,) = seen.of(ev.Custom)
+    assert seen.types[:5] == ["AGENT_START", "CUSTOM", "MODEL_CALL_START", "CUSTOM", "TEXT_BLOCK_START"]
+    build, custom = seen.of(ev.Custom)
+    assert build.name == "context_build"
     assert (custom.name, custom.value) == ("model_retry", {"attempt": 2, "wait": 0.0, "error": "server"})
     assert seen.result.text == "ok"
 

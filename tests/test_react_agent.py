@@ -235,7 +235,7 @@ def test_blocking_forms() -> None:
     builder = ReActAgent.builder(name="a", model=ScriptedModel([text("a", "b"), text("c"), "d"]))
     assert builder.call("hi").run().text == "ab"
     assert [e.delta for e in builder.stream_events("hi") if isinstance(e, ev.TextBlockDelta)] == ["c"]
-    assert builder.stream_events("hi").pipe(ops.count()).run() == 8
+    assert builder.stream_events("hi").pipe(ops.count()).run() == 9
 
 
 async def test_blocking_on_a_running_loop_is_refused() -> None:
@@ -290,11 +290,11 @@ async def test_pipeline_of_an_agent_prints() -> None:
     assert str(agent.pipeline).splitlines() == [
         "step",
         "  request",
-        "    prepare",
-        "      begin_request        effect",
-        "      assemble_request     view",
-        "      validate_request     view",
-        "      commit_history       effect",
-        "    call_model             effect",
-        "  run_tools                effect",
+        "    prepare                  (report_context)",
+        "      begin_request          effect",
+        "      assemble_request       view",
+        "      validate_request       view",
+        "      commit_history         effect",
+        "    call_model               effect",
+        "  run_tools                  effect",
     ]

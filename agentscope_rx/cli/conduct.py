@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
+from typing import Final
 
 from agentscope_rx.cli.outputs import Output, say
 from agentscope_rx.errors import RunError
@@ -15,6 +16,9 @@ from agentscope_rx.messages import Msg
 from agentscope_rx.pulling import iterate
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.runtime_context import RuntimeContext
+
+#: Seconds that an interruption may take before anything is said about it.
+_PATIENCE: Final = 1.0
 
 
 async def conduct(
@@ -66,13 +70,13 @@ def _interruptible(interrupt: Callable[[], bool]) -> Generator[None]:
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    asked = False
+    asked, hints = False, list[asyncio.TimerHandle]()
 
     def on_signal() -> None:
         nonlocal asked
         if not asked and interrupt():
             asked = True
-            say("\ninterrupting; Ctrl-C again cancels at once")
+            hints.append(loop.call_later(_PATIENCE, say, "\ninterrupting; Ctrl-C again cancels at once"))
         else:
             task.cancel()
 
@@ -84,3 +88,5 @@ def _interruptible(interrupt: Callable[[], bool]) -> Generator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGINT)
+        for hint in hints:
+            hint.cancel()

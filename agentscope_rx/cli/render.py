@@ -117,11 +117,17 @@ class LiveView:
             arguments.append(event.delta)
         elif isinstance(event, ev.ToolCallEnd):
             self._stop_waiting()
-            column = self._gutter()
-            self._print(f"{' ' * (_INDENT - column)}→ ", "cyan", end="")
-            self._print(one_line(event.tool_call_name, limit=64), "bold cyan", end="")
-            self._print(f"({_arguments_shown(''.join(arguments))})", "cyan")
+            self._print_call(event.tool_call_name, _arguments_shown("".join(arguments)))
             del self._calls[event.tool_call_id]
+
+    def _print_call(self, tool: str, arguments: str) -> None:
+        name = one_line(tool, limit=64)
+        self._print(f"{' ' * (_INDENT - self._gutter())}→ ", "cyan", end="")
+        self._print(name, "bold cyan", end="")
+        flow = Flow(self._console, indent=_INDENT + 2)
+        flow.begin("cyan", column=_INDENT + 2 + len(name))
+        flow.write(f"({arguments})")
+        flow.end()
 
     def _show_result(self, event: ev.ToolEvent) -> None:
         pieces = self._results.setdefault(event.tool_call_id, [])

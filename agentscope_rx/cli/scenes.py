@@ -50,7 +50,7 @@ def read_the_pipeline(notes: Notes, results: Results) -> Scene:
 
 def list_the_operators(notes: Notes, results: Results) -> Scene:
     """The operators by name, and where they live."""
-    notes.operators = operators_in(results[0])
+    notes.operators = operators_in(results[0], _MAKER)
     first, last = (notes.operators or ("?",))[0], (notes.operators or ("?",))[-1]
     return Scene(
         thinking="Each `op.name(...)` in there is an operator, and their order is the order of the work.",
@@ -175,8 +175,8 @@ def report(notes: Notes, results: Results) -> Scene:
     return Scene(
         text=f"One reasoning step is one pass through a pipeline of {len(notes.operators)} operators "
         f"({notes.pipeline}, line {notes.pipeline_line}):\n\n  {order}\n\n"
-        f"- Each is a file in operators/: {len(notes.sizes)} files, {sum(notes.sizes.values()):,} bytes; the largest "
-        f"is {largest}.\n"
+        f"- operators/ holds {len(notes.sizes)} files, {sum(notes.sizes.values()):,} bytes, an operator each; the "
+        f"largest is {largest}.\n"
         f"- There are {notes.event_types} kinds of event. Operators emit them in {sum(notes.emitters.values())} "
         f"places: {emitters}.\n"
         f"- What frames the steps is emitted by {notes.frame} (line {notes.frame_line}); in all, "

@@ -23,6 +23,8 @@ TASK: Final = (
 _ENTRY: Final = re.compile(r"\[FILE\] (\S+) \((\d+) bytes\)")
 _MATCH: Final = re.compile(r"([^:\n]+):(\d+):(.*)")
 _OPERATOR: Final = re.compile(r"\bop\.([a-z_]+)\(")
+_HELPER: Final = re.compile(r"\b(_[a-z]+)\(")
+_GUARD: Final = re.compile(r"\.guard\([^)]*")  # a guard decides how operators run, and is none itself
 _EMITTED: Final = re.compile(r"\b(?:ev\.)?([A-Z]\w+)\(")
 
 
@@ -118,9 +120,16 @@ def files(result: str) -> dict[str, int]:
     return {match[1]: int(match[2]) for match in _ENTRY.finditer(result)}
 
 
-def operators_in(source: str) -> tuple[str, ...]:
-    """The operators that a pipeline is made of, in their order."""
-    return tuple(dict.fromkeys(_OPERATOR.findall(source)))
+def operators_in(source: str, maker: str) -> tuple[str, ...]:
+    """The operators that a pipeline is made of, in their order.
+
+    Args:
+        source: The file in which it is made.
+        maker: The function that makes it.
+    """
+    body = _body(source, maker)
+    body += "".join(_body(source, helper) for helper in _HELPER.findall(body))
+    return tuple(dict.fromkeys(_OPERATOR.findall(_GUARD.sub("", body))))
 
 
 def emitted(found: Sequence[tuple[str, int, str]]) -> list[str]:
@@ -139,6 +148,10 @@ def _reply(scene: Scene, *, number: int, pace: float) -> ScriptedReply:
         reply = replace(text(""), message={"role": "assistant", "content": scene.text})
     opening, *rest = reply.items
     return replace(reply, items=(opening, *thinking, *spoken, *rest), pace=pace, delay=10 * pace)
+
+
+def _body(source: str, function: str) -> str:
+    return source.partition(f"\ndef {function}(")[2].partition("\ndef ")[0]
 
 
 def _words(written: str) -> list[str]:

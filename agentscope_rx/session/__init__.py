@@ -3,5 +3,6 @@
 from agentscope_rx.session.intake import Intake as Intake
 from agentscope_rx.session.intake import messages_of as messages_of
 from agentscope_rx.session.intake import take_in as take_in
+from agentscope_rx.session.stored import RequestCache as RequestCache
 from agentscope_rx.session.stored import StateCache as StateCache
 from agentscope_rx.session.stored import StoredSession as StoredSession

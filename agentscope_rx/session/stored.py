@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Final
+from typing import Final, Generic, TypeVar
 
+from agentscope_rx.draft import RequestDraft
 from agentscope_rx.state import AgentState, Record
 from agentscope_rx.stores import SessionKey, StateStore
 from agentscope_rx.stores.store import ABSENT
 
-_CACHED_STATES: Final = 256
+K = TypeVar("K")
+V = TypeVar("V")
+_KEPT: Final = 256
+
+
+class _Recent(Generic[K, V]):
+    """The values that were kept last, by key; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        with self._lock:
+            return self._values.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            if len(self._values) > _KEPT:
+                self._values.popitem(last=False)
 
 
 class StateCache:
@@ -21,26 +43,31 @@ class StateCache:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        # An entry keeps its store alive, so that no other store can come to have its id.
-        self._states: OrderedDict[tuple[int, SessionKey], tuple[StateStore, int, AgentState]] = OrderedDict()
+        self._states: _Recent[tuple[int, SessionKey], tuple[int, AgentState]] = _Recent()
 
     def find(self, store: StateStore, key: SessionKey, version: int) -> AgentState | None:
         """The state of this version, if it is known."""
-        with self._lock:
-            known = self._states.get((id(store), key))
-            if known is None or known[1] != version:
-                return None
-            self._states.move_to_end((id(store), key))
-            return known[2]
+        known = self._states.get((id(store), key))
+        return known[1] if known is not None and known[0] == version else None
 
     def keep(self, store: StateStore, key: SessionKey, version: int, state: AgentState) -> None:
-        """Remember a state, and forget the one that was not used for longest."""
-        with self._lock:
-            self._states[(id(store), key)] = (store, version, state)
-            self._states.move_to_end((id(store), key))
-            if len(self._states) > _CACHED_STATES:
-                self._states.popitem(last=False)
+        """Remember a state."""
+        self._states.put((id(store), key), (version, state))
+
+
+class RequestCache:
+    """The newest request of each session, so that the next one can be compared with it."""
+
+    def __init__(self) -> None:
+        self._requests: _Recent[SessionKey, RequestDraft] = _Recent()
+
+    def find(self, key: SessionKey) -> RequestDraft | None:
+        """The session's newest request, if it is known."""
+        return self._requests.get(key)
+
+    def keep(self, key: SessionKey, request: RequestDraft) -> None:
+        """Remember a request."""
+        self._requests.put(key, request)
 
 
 class StoredSession:

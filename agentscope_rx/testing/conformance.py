@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from reactivex.disposable import SingleAssignmentDisposable
 
 from agentscope_rx.bridge import LoopScheduler, Scope, leave
-from agentscope_rx.errors import AgentScopeError, ConformanceFailed, StepLost
+from agentscope_rx.errors import ConformanceFailed, StepLost
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.history import Exchange, History
 from agentscope_rx.lifting import Operator, StepOperator
@@ -50,6 +50,7 @@ HEARD: Final = "no error reaches only the event loop"
 _MOST_TURNS: Final = 32  # of the loop, after which the subscriber leaves
 _MOST_EVENTS: Final = 16  # in which the subscriber leaves
 _TURNS_TO_END: Final = 8  # which cancelled tasks of the operator's own may take
+_TIMES: Final = frozenset({"timestamp", "time", "created_at"})
 _SPARE: Final = 2  # old exchanges that a step may look at beside the new ones
 
 
@@ -287,7 +288,7 @@ async def _next_call_works(case: _Case, watcher: _Watcher, step: Step) -> None:
             state = state.apply(record)
         body = state.to_json()
         loaded = AgentState.from_json(body)
-    except AgentScopeError as error:
+    except Exception as error:
         raise watcher.failed(NEXT_CALL, f"it was refused with {error!r}") from error
     if loaded.to_json() != body:
         raise watcher.failed(NEXT_CALL, "it was another one after it was stored and loaded")
@@ -404,7 +405,7 @@ def _name(operator: StepOperator) -> str:
 
 
 def _picture(step: Step) -> Mapping[str, object]:
-    """The data of a step, part by part; the times that operators took are none of its data."""
+    """The data of a step, part by part, without moments and durations: a clock goes on."""
     return {part.name: _plain(getattr(step, part.name)) for part in fields(step) if part.name not in ("run", "timings")}
 
 
@@ -421,7 +422,7 @@ def _plain(value: object) -> object:
         case list() | tuple():
             return tuple(_plain(each) for each in cast("tuple[object, ...]", value))
         case _ if is_dataclass(value):
-            parts = tuple(part for part in fields(value) if part.compare)
+            parts = tuple(part for part in fields(value) if part.compare and part.name not in _TIMES)
             return (type(value), tuple(_plain(getattr(value, part.name)) for part in parts))
         case _:
             return value

@@ -80,7 +80,7 @@ async def assert_marbles(
     if wanted and wanted[-1].kind != "next":
         await recorded.ended()
     else:
-        await asyncio.sleep(len(diagram.replace(" ", "")))
+        await asyncio.sleep(len(diagram.replace(" ", "")) - 0.5)  # what comes after the last second is not drawn
         recorded.dispose()
     found = recorded.signals
     if not ticks:

@@ -104,9 +104,9 @@ class TiktokenEstimator:
 class ContextTokenEstimator:
     """The estimator for a model, chosen by its name. Cheap to make: the encoding is built at the first use.
 
-    That takes some 0.4 s; `await estimator.ready()`, or `preload()` at a server's start, has it done in a thread.
+    Building takes some 0.4 s; `await estimator.ready()`, or `preload()` at a server's start, has it done in a thread.
     Where the encoding cannot be built, counts are approximate, `method` and `exact` say so, and the log has one
-    warning.
+    warning. Equal are those that count alike.
 
     Args:
         encoding: The encoding to count with; None = none, all counts are approximate.
@@ -170,6 +170,16 @@ class ContextTokenEstimator:
         """
         if self._chosen is None and self._encoding is not None:
             await asyncio.to_thread(build, (self._encoding,), self._encodings)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ContextTokenEstimator) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[str | None, bool, Encodings]:
+        return self._encoding, self._proxy, self._encodings
 
     @property
     def _choice(self) -> TokenEstimator:

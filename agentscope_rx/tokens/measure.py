@@ -9,11 +9,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from agentscope_rx.history import Exchange, Measure
+from agentscope_rx.history import Exchange, History, Measure
 from agentscope_rx.messages import (
     DataBlock,
     HintBlock,
@@ -24,8 +23,8 @@ from agentscope_rx.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentscope_rx.requests import ModelRequest, ToolSpec
-from agentscope_rx.tokens.estimators import TokenEstimator
+from agentscope_rx.requests import ToolSpec
+from agentscope_rx.tokens.estimators import ContextTokenEstimator, TokenEstimator
 from agentscope_rx.wire import to_json
 
 MESSAGE_TOKENS: Final = 3
@@ -45,19 +44,6 @@ _TOOLS: Final = 1_024
 _MEASURES: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class CountingMethod:
-    """How a request was counted, as its manifest says it.
-
-    Args:
-        method: The estimator's method; `+media-estimate` is added where the request holds media.
-        exact: Whether the text's count is the model's own, and there are no media.
-    """
-
-    method: str
-    exact: bool
-
-
 class TokenMeasure:
     """The tokens of exchanges, messages, fixed text and tools. Get it from `token_measure`; safe from any thread.
 
@@ -67,7 +53,6 @@ class TokenMeasure:
             either way, other thinking is not sent and not counted.
 
     Examples:
-        >>> from agentscope_rx.history import History
         >>> from agentscope_rx.tokens import ContextTokenEstimator
         >>> measure = token_measure(ContextTokenEstimator.for_model("gpt-5"))
         >>> History.of(Msg.user("Hello, world"), Msg.assistant("Hi")).measure(measure)
@@ -77,12 +62,12 @@ class TokenMeasure:
     def __init__(self, estimator: TokenEstimator, *, thinking: bool = False) -> None:
         self.estimator: Final = estimator
         self._thinking = thinking
-        self._each: Final[Measure[tuple[int, ...]]] = _EachMessage(self.message)
+        self._each: Final[Measure[tuple[int, ...]]] = _EachMessage(lambda each: self._framed(each, estimator.count))
         self._texts = _Remembered(estimator.count)
         self._tools: dict[int, tuple[ToolSpec, int]] = {}
 
     def of(self, exchange: Exchange, /) -> int:
-        """The tokens of one exchange."""
+        """The tokens of one exchange; the estimator is asked once for each message."""
         return sum(self.items(exchange))
 
     def join(self, parts: Sequence[int], /) -> int:
@@ -94,8 +79,8 @@ class TokenMeasure:
         return exchange.measure(self._each)
 
     def message(self, message: Msg, /) -> int:
-        """The tokens of one message with its frame; counted anew each time, by one call of the estimator at most."""
-        return self._framed(message, self.estimator.count)
+        """The tokens of one message with its frame; its text is remembered like that of a block."""
+        return self._framed(message, self.block)
 
     def block(self, text: str, /) -> int:
         """The tokens of fixed text, without a frame; the 4,096 texts used last are remembered."""
@@ -116,30 +101,18 @@ class TokenMeasure:
         self._tools[id(spec)] = spec, tokens  # the tool itself keeps its identity from being used again
         return tokens
 
-    def request(self, request: ModelRequest, /) -> int:
-        """The tokens of a whole request; calls the estimator only for what is new in it."""
-        system = MESSAGE_TOKENS + self.block(request.system) if request.system.strip() else 0
-        tail = sum(self._framed(message, self.block) for message in request.tail)
-        form = request.options.response_format
-        return (
-            system
-            + request.conversation.measure(self)
-            + tail
-            + sum(map(self.tool, request.tools))
-            + (self.block(to_json(form).decode()) if form else 0)
-            + REPLY_TOKENS
-        )
+    def method_for(self, history: History, /) -> str:
+        """How a history is counted: the estimator's method, and `+media-estimate` where it holds media."""
+        return self.estimator.method + ("+media-estimate" if history.measure(HAS_MEDIA) else "")
 
-    def counting(self, *, media: bool) -> CountingMethod:
-        """How a request is counted.
+    def exact_for(self, history: History, /) -> bool:
+        """Whether the count of a history's texts is the model's own, and it holds no media."""
+        return self.estimator.exact and not history.measure(HAS_MEDIA)
 
-        Args:
-            media: Whether it holds media; see `has_media`.
-        """
-        estimator = self.estimator
-        if media:
-            return CountingMethod(f"{estimator.method}+media-estimate", exact=False)
-        return CountingMethod(estimator.method, estimator.exact)
+    async def ready(self) -> None:
+        """Build the encoding in a thread, where there is one and that is not done yet."""
+        if isinstance(self.estimator, ContextTokenEstimator):
+            await self.estimator.ready()
 
     def _framed(self, message: Msg, count: Callable[[str], int]) -> int:
         text = "\n".join(part for part in _parts(message, self._thinking) if part)
@@ -149,19 +122,21 @@ class TokenMeasure:
 # -- one for each method ------------------------------------------------------------------------------------
 
 _lock: Final = threading.Lock()
-_measures: Final[OrderedDict[tuple[type, str, bool], TokenMeasure]] = OrderedDict()
+_measures: Final[OrderedDict[tuple[type, object, bool], TokenMeasure]] = OrderedDict()
 
 
 def token_measure(estimator: TokenEstimator, *, thinking: bool = False) -> TokenMeasure:
     """Give the measure that belongs to an estimator: the same for all of its class and method in this process.
 
-    May build the estimator's encoding: await `ContextTokenEstimator.ready` before, where a loop is running.
+    No encoding is built before the first count.
 
     Args:
         estimator: What counts.
         thinking: Whether the provider wants all thinking back.
     """
-    key = (type(estimator), estimator.method, thinking)
+    # One of ours is equal to those that count alike; its method is not known before its encoding is built.
+    alike = estimator if isinstance(estimator, ContextTokenEstimator) else estimator.method
+    key = (type(estimator), alike, thinking)
     with _lock:
         known = _measures.get(key)
         if known is None:
@@ -176,11 +151,6 @@ def token_measure(estimator: TokenEstimator, *, thinking: bool = False) -> Token
 # -- media --------------------------------------------------------------------------------------------------
 
 
-def has_media(request: ModelRequest) -> bool:
-    """Whether a request holds media, which can only be estimated."""
-    return request.conversation.measure(_HAS_MEDIA) or any(map(_media, request.tail))
-
-
 def _media(message: Msg) -> int:
     """How many media a message holds, those of tool results included."""
     found = 0
@@ -193,6 +163,8 @@ def _media(message: Msg) -> int:
 
 
 class _HasMedia:
+    """Whether there are media, as a measure."""
+
     def of(self, exchange: Exchange, /) -> bool:
         return any(map(_media, exchange.messages))
 
@@ -200,7 +172,8 @@ class _HasMedia:
         return any(parts)
 
 
-_HAS_MEDIA: Final[Measure[bool]] = _HasMedia()
+HAS_MEDIA: Final[Measure[bool]] = _HasMedia()
+"""Whether a history holds media, whose tokens can only be estimated; a measure."""
 
 # -- small steps --------------------------------------------------------------------------------------------
 

@@ -107,7 +107,8 @@ class SilentModel:
     async def stream(self, request: ModelRequest, /) -> AsyncIterator[ModelChunk]:
         try:
             os.kill(os.getpid(), signal.SIGINT)
-            await asyncio.sleep(0)
+            for _ in range(3):
+                await asyncio.sleep(0)
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.get_running_loop().create_future()
             yield ModelChunk()
@@ -127,8 +128,9 @@ class Nobody:
         self.closed = True
 
 
-async def test_the_second_ctrl_c_cancels(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first asks the agent; the second cancels without asking, and leaves nothing open."""
+async def test_the_second_ctrl_c_cancels(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first asks the agent, and says so if that takes time; the second cancels, and leaves nothing open."""
+    monkeypatch.setattr("agentscope_rx.cli.conduct._PATIENCE", 0)
     model, output = SilentModel(), Nobody()
     agent = DeafAgent(AgentOptions(name="deaf", model=model))
     work = asyncio.create_task(conduct(agent, "x", NOBODY, output=output))

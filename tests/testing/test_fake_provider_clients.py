@@ -146,9 +146,7 @@ def test_thread_form_can_be_waited_for_from_another_loop():
         address = ("127.0.0.1", httpx2.URL(provider.base_url).port or 0)
         with socket.create_connection(address) as client:
             content = json.dumps(STREAMED).encode()
-            client.sendall(
-                f"POST {PATH} HTTP/1.1\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
-            )
+            client.sendall(f"POST {PATH} HTTP/1.1\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content)
             assert len(asyncio.run(provider.wait_for_requests(1))) == 1
         assert asyncio.run(provider.client_gone(1)).client_left
 

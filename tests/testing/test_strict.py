@@ -192,9 +192,7 @@ def exchanges(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(exchanges(), min_size=1, max_size=3), st.booleans(), st.integers(min_value=1))
-def test_any_well_formed_conversation_passes(
-    turns: list[list[dict[str, Any]]], with_system: bool, limit: int
-):
+def test_any_well_formed_conversation_passes(turns: list[list[dict[str, Any]]], with_system: bool, limit: int):
     """However long and odd a conversation is: with its pairs whole it is accepted."""
     messages = [SYSTEM] * with_system + [message for turn in turns for message in turn]
     assert strict_violations({"messages": messages, "max_tokens": limit}) == []
@@ -207,9 +205,7 @@ def test_conversation_without_one_of_its_pairs_halves_is_refused(
 ):
     """Whichever tool result, or message with calls, is taken away: the rest is refused."""
     messages = [message for turn in turns for message in turn]
-    halves = [
-        index for index, message in enumerate(messages) if {"tool_calls", "tool_call_id"} & set(message)
-    ]
+    halves = [index for index, message in enumerate(messages) if {"tool_calls", "tool_call_id"} & set(message)]
     if halves:
         del messages[data.draw(st.sampled_from(halves))]
     assert bool(halves) == bool(strict_violations({"messages": messages}))

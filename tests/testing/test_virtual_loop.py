@@ -120,9 +120,7 @@ def test_deadlock_raises_and_says_where():
         await asyncio.sleep(5)
         await asyncio.create_task(wait_forever(), name="reader")
 
-    with pytest.raises(
-        VirtualLoopError, match="stuck at 5.0 s: every task waits and no timer is set"
-    ) as stuck:
+    with pytest.raises(VirtualLoopError, match="stuck at 5.0 s: every task waits and no timer is set") as stuck:
         run_virtual(main, grace=0.01)
     assert "reader (test_deadlock_raises_and_says_where.<locals>.wait_forever) at " in str(stuck.value)
     assert "locks.py:" in str(stuck.value)

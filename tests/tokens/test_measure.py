@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,16 +20,16 @@ from agentscope_rx.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from agentscope_rx.requests import GenerateOptions, ModelRequest, ToolSpec
+from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tokens import (
+    HAS_MEDIA,
     MESSAGE_TOKENS,
     REPLY_TOKENS,
     ContextTokenEstimator,
-    CountingMethod,
     TokenMeasure,
-    has_media,
     token_measure,
 )
+from agentscope_rx.tokens.encodings import Encodings
 from agentscope_rx.tokens.measure import MEDIA_TOKENS
 from tests.tokens.texts import Counted, picture
 
@@ -92,31 +93,12 @@ def test_thinking_counts_where_it_is_sent_back() -> None:
     assert token_measure(GPT, thinking=True).message(plain) == thought
 
 
-def test_a_request_is_the_sum_of_its_parts() -> None:
-    """System, conversation, tail, tools, wanted form, and the start of the reply once."""
+def test_a_history_is_the_sum_of_its_messages() -> None:
+    """Also of those in other leaves."""
     measure = token_measure(GPT)
-    history = History.of(Msg.user("Hello"), Msg.assistant("Hi"))
-    tool = ToolSpec(name="t", description="does", parameters=NO_PARAMETERS)
-    tail = Msg.user("state", name="system")
-    form = {"type": "json_object"}
-    request = ModelRequest(
-        call_id="r",
-        system="Be brief.",
-        conversation=history,
-        tail=(tail,),
-        tools=(tool,),
-        options=GenerateOptions(response_format=form),
-    )
-    parts = (
-        MESSAGE_TOKENS + measure.block("Be brief."),
-        history.measure(measure),
-        measure.message(tail),
-        measure.tool(tool),
-        measure.block('{"type":"json_object"}'),
-        REPLY_TOKENS,
-    )
-    assert measure.request(request) == sum(parts)
-    assert measure.request(ModelRequest(call_id="r")) == REPLY_TOKENS
+    messages = [Msg.user(f"Hello {'again ' * i}") for i in range(200)]
+    assert History.of(*messages).measure(measure) == sum(map(measure.message, messages))
+    assert History().measure(measure) == 0
 
 
 # -- special tokens, media, everything that is sent -------------------------------------------------------------
@@ -164,18 +146,18 @@ def test_an_image_has_the_same_size_however_many_bytes(estimator: ContextTokenEs
 
 
 def test_media_are_named_in_the_method() -> None:
-    """Media anywhere in a request make its figure an estimate, and the method says so."""
-    plain = ModelRequest(call_id="r", conversation=History.of(Msg.user("hi"), Msg.assistant(call())))
-    seen = replace(plain, conversation=History.of(Msg.user("look", picture(400))))
-    tail = replace(plain, tail=(Msg.user("look", picture(400)),))
-    shown = Msg.tool(ToolResultBlock(id="c1", name="read", output=(picture(400),)))
-    in_result = replace(plain, conversation=plain.conversation.append(shown))
-    assert [has_media(request) for request in (plain, seen, tail, in_result)] == [False, True, True, True]
-    measure = token_measure(GPT)
-    assert measure.counting(media=False) == CountingMethod("tiktoken:o200k_base+chat-v1", exact=True)
-    assert measure.counting(media=True) == CountingMethod("tiktoken:o200k_base+chat-v1+media-estimate", exact=False)
-    proxy = token_measure(ContextTokenEstimator.for_model("qwen3-max")).counting(media=True)
-    assert proxy == CountingMethod("tiktoken:o200k_base(proxy)+chat-v1+media-estimate", exact=False)
+    """Media anywhere in a history make its figure an estimate, and the method says so."""
+    plain = History.of(Msg.user("hi"), Msg.assistant(call()))
+    shown = Msg.tool(ToolResultBlock(id="c1", name="read", output=(TextBlock(text="it"), picture(400))))
+    measure, proxy = token_measure(GPT), token_measure(ContextTokenEstimator.for_model("qwen3-max"))
+    assert (measure.method_for(plain), measure.exact_for(plain)) == ("tiktoken:o200k_base+chat-v1", True)
+    assert (proxy.method_for(plain), proxy.exact_for(plain)) == ("tiktoken:o200k_base(proxy)+chat-v1", False)
+    assert not plain.measure(HAS_MEDIA)
+    for seen in (plain.append(Msg.user("look", picture(400))), plain.append(shown)):
+        assert seen.measure(HAS_MEDIA)
+        assert measure.method_for(seen) == "tiktoken:o200k_base+chat-v1+media-estimate"
+        assert proxy.method_for(seen) == "tiktoken:o200k_base(proxy)+chat-v1+media-estimate"
+        assert not measure.exact_for(seen)
 
 
 @both
@@ -190,14 +172,8 @@ def test_everything_that_is_sent_is_counted(estimator: ContextTokenEstimator) ->
     exchange = Exchange(Msg.assistant(written), result(TextBlock(text='{"k": [1, 2]} ' * 700), name="write_file"))
     parts = [*map(measure.block, fixed), measure.tool(tool), *measure.items(exchange)]
     assert [part for part in parts if part < 1_200] == []
-    request = ModelRequest(
-        call_id="r",
-        system="\n\n".join(fixed[:2]),
-        conversation=History([Exchange(Msg.user("u")), exchange]),
-        tail=(Msg.user("\n".join(fixed[2:])),),
-        tools=(tool,),
-    )
-    assert measure.request(request) == pytest.approx(sum(parts), rel=0.05)
+    whole = MESSAGE_TOKENS + measure.block("\n\n".join(fixed)) + History([exchange]).measure(measure)
+    assert whole + measure.tool(tool) + REPLY_TOKENS == pytest.approx(sum(parts), rel=0.05)
 
 
 # -- counted once -------------------------------------------------------------------------------------------
@@ -207,20 +183,19 @@ def test_a_growing_history_is_counted_once() -> None:
     """Over 5,000 messages each step asks the estimator for its new messages, and the rest is remembered."""
     estimator = Counted("growing")
     measure = token_measure(estimator)
-    tools = tuple(ToolSpec(name=f"t{i}", description="d", parameters=NO_PARAMETERS) for i in range(20))
-    request = ModelRequest(call_id="r", system="You are helpful.", tools=tools)
-    history, total = History.of(Msg.user("start")), 0
+    tools = [ToolSpec(name=f"t{i}", description="d", parameters=NO_PARAMETERS) for i in range(20)]
+    history = History.of(Msg.user("start"))
+    history.measure(measure)
     for step in range(2_500):
         history = history.append(Msg.assistant(f"thought {step}", call(f"c{step}")))
         history = history.append(result(TextBlock(text=f"result {step}"), id=f"c{step}"))
-        tail = (Msg.user(f"state {step}"), Msg.user("reference"))
         before = len(estimator.asked)
-        request = replace(request, conversation=history, tail=tail)
-        total = measure.request(request)
-        # The first step counts the opening message and the fixed text too.
-        assert len(estimator.asked) - before <= (2 + 2 if step else 30)
+        total = history.measure(measure) + measure.block(f"state {step}")
+        total += measure.block("You are helpful.") + sum(map(measure.tool, tools)) + measure.message(Msg.user("more"))
+        assert len(estimator.asked) - before <= 2 + 1 + (0 if step else 1 + len(tools) + 1)
+        assert total > 0
     assert sum(1 for _ in history.messages) == 5_001
-    assert total == TokenMeasure(Counted("anew")).request(replace(request, conversation=History(list(history))))
+    assert history.measure(measure) == History(list(history)).measure(TokenMeasure(Counted("anew")))
 
 
 def test_items_are_remembered_with_the_exchange() -> None:
@@ -230,19 +205,20 @@ def test_items_are_remembered_with_the_exchange() -> None:
     exchange = Exchange(Msg.assistant("look", call()), result(TextBlock(text="found it")))
     history = History([exchange])
     assert history.measure(measure) == sum(measure.items(exchange))
-    assert measure.items(exchange) == (measure.message(exchange.messages[0]), measure.message(exchange.messages[1]))
-    assert len(estimator.asked) == 2 + 2
+    assert len(estimator.asked) == 2
+    assert measure.items(exchange) == tuple(map(measure.message, exchange.messages))
 
 
 def test_a_message_asks_the_estimator_once() -> None:
     """However many blocks it has; one without text not at all."""
     estimator = Counted("once")
     measure = token_measure(estimator)
-    measure.message(Msg.assistant("a", ThinkingBlock(thinking="t"), call("c1"), call("c2"), "b", name="bob"))
-    assert len(estimator.asked) == 1
-    measure.message(Msg(role=Role.ASSISTANT))
-    measure.message(Msg.user(picture(400)))
-    assert len(estimator.asked) == 1
+    many = Msg.assistant("a", ThinkingBlock(thinking="t"), call("c1"), call("c2"), "b", name="bob")
+    History.of(many, Msg(role=Role.ASSISTANT), Msg.user(picture(400))).measure(measure)
+    assert estimator.asked == ['bob\na\nread\n{"path":"a"}\nread\n{"path":"a"}\nb']
+    for _ in range(3):
+        measure.message(Msg.user("again"))
+    assert estimator.asked[1:] == ["again"]
 
 
 def test_equal_tools_are_counted_once() -> None:
@@ -282,15 +258,29 @@ def test_tools_stay_bounded_too() -> None:
 
 def test_there_is_one_measure_for_each_method() -> None:
     """Estimators made for each agent share their counts; other methods and other thinking do not."""
-    assert token_measure(ContextTokenEstimator.for_model("gpt-5")) is token_measure(
-        ContextTokenEstimator.for_model("gpt-4o")
-    )
+    for_model = ContextTokenEstimator.for_model
+    assert token_measure(for_model("gpt-5")) is token_measure(for_model("gpt-4o"))
+    assert token_measure(Counted("one")) is token_measure(Counted("one")) is not token_measure(Counted("another"))
     others = [
-        token_measure(ContextTokenEstimator.for_model(model), thinking=thinking)
+        token_measure(for_model(model), thinking=thinking)
         for model in ("gpt-5", "gpt-4", "qwen3-max")
         for thinking in (False, True)
     ]
     assert len({id(each) for each in [*others, token_measure(APPROXIMATE)]}) == 7
+    assert for_model("gpt-5") == for_model("gpt-4o") != for_model("gpt-4")
+    assert for_model("gpt-5") != for_model("qwen3-max")
+
+
+async def test_an_encoding_is_built_when_it_is_needed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Asking for a measure builds nothing; `ready()` does, in a thread. Estimators without encoding are ready."""
+    measure = token_measure(ContextTokenEstimator("o200k_base", encodings=Encodings(tmp_path, {})))
+    assert caplog.records == []
+    await measure.ready()
+    built = [record.getMessage() for record in caplog.records]
+    assert built == ["shipped_ranks_unreadable", "tokens_counted_approximately"]
+    assert measure.method_for(History()) == "approx:wordclass-v1+chat-v1"
+    await token_measure(Counted("ready")).ready()
+    await token_measure(APPROXIMATE).ready()
 
 
 def test_measures_are_made_once_among_threads() -> None:

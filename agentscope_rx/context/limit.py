@@ -1,0 +1,64 @@
+"""How many tokens a request may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from agentscope_rx.context.policy import ContextPolicy
+from agentscope_rx.step import Step
+
+#: A model whose window is not known (facts F.6).
+UNKNOWN_WINDOW_LIMIT: Final = 64_000
+_DEFAULT_OUTPUT: Final = 4_096
+_UNKNOWN_WINDOW_MARGIN: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputLimit:
+    """How many tokens a request may have, and why.
+
+    Args:
+        limit: The limit.
+        output: What is kept for the answer.
+        margin: What is kept for what the estimate misses.
+        window: The model's window; None = not known.
+    """
+
+    limit: int
+    output: int
+    margin: int
+    window: int | None
+
+
+def input_limit(window: int | None, max_output: int, policy: ContextPolicy) -> InputLimit:
+    """The limit of a request (facts F.6).
+
+    Args:
+        window: The model's window; None = not known.
+        max_output: How long an answer the request asks for; 0 = it does not say.
+        policy: The policy.
+
+    Examples:
+        >>> input_limit(128_000, 0, ContextPolicy()).limit, input_limit(8_000, 0, ContextPolicy()).limit
+        (121344, 6840)
+    """
+    output = policy.reserved_output_tokens or (min(_DEFAULT_OUTPUT, max(1, window // 8)) if window else _DEFAULT_OUTPUT)
+    output = max(output, max_output)
+    margin = policy.safety_margin_tokens or (max(1, window // 50) if window else _UNKNOWN_WINDOW_MARGIN)
+    limit = max(0, window - output - margin) if window else UNKNOWN_WINDOW_LIMIT
+    if policy.max_input_tokens:
+        limit = min(limit, policy.max_input_tokens)
+    return InputLimit(limit=limit, output=output, margin=margin, window=window)
+
+
+def request_limit(step: Step, policy: ContextPolicy) -> InputLimit:
+    """The limit of the request that a step prepares, for the model of this attempt.
+
+    Args:
+        step: The step.
+        policy: The policy.
+    """
+    options = step.draft.options
+    asked = max(options.max_tokens or 0, options.max_completion_tokens or 0)
+    return input_limit(step.card.window, asked, policy)

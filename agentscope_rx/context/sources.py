@@ -1,0 +1,117 @@
+"""Context sources: who may add blocks to a request, and what happens when they cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.context.materials import digest
+from agentscope_rx.context.policy import SourceFailurePolicy
+from agentscope_rx.errors import SourceFailed
+from agentscope_rx.requests import Purpose
+from agentscope_rx.wire import clean_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextRequest:
+    """What a source is asked: for whom, and for which request.
+
+    Args:
+        agent_id: The agent.
+        user_id: The user; None = nobody's in particular.
+        session_id: The session.
+        call_id: The request.
+        purpose: What the model is called for.
+    """
+
+    agent_id: str
+    user_id: str | None
+    session_id: str
+    call_id: str
+    purpose: Purpose = "reasoning"
+
+
+#: Gives blocks: at once, as an awaitable, or as an Observable of one list.
+Loader: TypeAlias = Callable[[ContextRequest], "Sequence[ContextBlock] | Awaitable[Sequence[ContextBlock]] | Any"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextSource:
+    """A named source of blocks.
+
+    Args:
+        name: Its name; blocks are known as `source/<name>/<block id>`.
+        load: Asked once for each request.
+        timeout: Seconds that it may take.
+        on_failure: Whether the request fails with it.
+    """
+
+    name: str
+    load: Loader
+    timeout: float = 5.0
+    on_failure: SourceFailurePolicy = SourceFailurePolicy.FAIL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a source gave.
+
+    Args:
+        source: The source.
+        blocks: Its blocks, under their full ids.
+        failure: The class of the error, where it was left out.
+    """
+
+    source: ContextSource
+    blocks: tuple[ContextBlock, ...] = ()
+    failure: str | None = None
+
+
+async def load_source(source: ContextSource, request: ContextRequest) -> Loaded:
+    """Ask one source.
+
+    Raises:
+        SourceFailed: It failed and may not be left out, or what it gave cannot be used; the cause is chained.
+    """
+    try:
+        async with asyncio.timeout(source.timeout):
+            given = await _given(source.load(request))
+    except Exception as error:
+        if source.on_failure is SourceFailurePolicy.OMIT:
+            return Loaded(source=source, failure=type(error).__name__)
+        why = f"took longer than {source.timeout:g} s" if isinstance(error, TimeoutError) else f"failed: {error}"
+        raise SourceFailed(source.name, why) from error
+    return Loaded(source=source, blocks=_checked(source, given))
+
+
+async def _given(result: object) -> object:
+    # An Observable is awaitable in its own way; its last item is the list.
+    return await cast("Awaitable[object]", result) if inspect.isawaitable(result) else result
+
+
+def _checked(source: ContextSource, given: object) -> tuple[ContextBlock, ...]:
+    """Errors of structure are never hidden, whatever the source's failure policy."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise SourceFailed(source.name, f"gave a {type(given).__name__} and not a list of ContextBlock")
+    blocks: list[ContextBlock] = []
+    seen: set[str] = set()
+    for block in cast("Sequence[object]", given):
+        if not isinstance(block, ContextBlock):
+            raise SourceFailed(source.name, f"gave a {type(block).__name__} among its blocks")
+        if block.kind not in ("runtime", "reference"):
+            raise SourceFailed(
+                source.name, f"block {block.id!r} has kind {block.kind!r}; runtime or reference is possible"
+            )
+        if block.id in seen:
+            raise SourceFailed(source.name, f"gave block {block.id!r} twice")
+        if block.required and source.on_failure is SourceFailurePolicy.OMIT:
+            raise SourceFailed(source.name, f"block {block.id!r} is required, but the source may be left out")
+        seen.add(block.id)
+        text = clean_text(block.text)
+        full_id = f"source/{source.name}/{clean_text(block.id)}"
+        blocks.append(replace(block, id=full_id, text=text, revision=block.revision or digest(text)))
+    return tuple(blocks)

@@ -1,0 +1,179 @@
+"""HarnessAgent: a ReActAgent whose every request is prepared, budgeted and accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Self, Unpack
+
+from agentscope_rx.agent import NOBODY, Agent
+from agentscope_rx.builder import AgentBuilder, BuilderKeywords, at_least
+from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, SourceFailurePolicy
+from agentscope_rx.context.sources import ContextSource, Loader
+from agentscope_rx.errors import InvalidOption
+from agentscope_rx.harness_options import HarnessOptions
+from agentscope_rx.messages import Msg
+from agentscope_rx.pipeline import Pipeline
+from agentscope_rx.pipelines import harness_pipeline
+from agentscope_rx.preparation import PreparedRequest, prepare
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.workspace import WorkspaceFS
+
+
+class HarnessKeywords(BuilderKeywords, total=False):
+    """The options of a `HarnessAgent` as keywords; each is also a method, which says what it means."""
+
+    instructions: Mapping[str, str]
+    context_sources: Mapping[str, Loader]
+    concurrent_sources: bool
+    context_policy: ContextPolicy
+    context_selection_policy: SelectionPolicy
+    workspace: str | Path | WorkspaceFS
+    additional_context_files: Iterable[str]
+    max_context_tokens: int
+    workspace_context: bool
+    environment_memory: str
+
+
+class HarnessAgent(Agent[HarnessOptions]):
+    """An agent for long work: each request is assembled from instructions, workspace material, sources and history,
+    kept within the model's window, checked, and accounted for in a `context_build` event.
+
+    Made by a builder, at start-up configured, shared by everybody:
+
+    Examples:
+        >>> from agentscope_rx.testing import ScriptedModel
+        >>> from agentscope_rx.workspace import InMemoryWorkspace
+        >>> builder = HarnessAgent.builder(name="helper", model=ScriptedModel(["Done."]), workspace=InMemoryWorkspace())
+        >>> builder.instruction("tone", "Be brief.").call("Go.").run().text
+        'Done.'
+    """
+
+    @staticmethod
+    def builder(**options: Unpack[HarnessKeywords]) -> HarnessBuilder:
+        """Begin to configure an agent; every option is also a method of the builder."""
+        return HarnessBuilder(HarnessAgent, HarnessOptions()).configured(options)
+
+    @staticmethod
+    def builder_from(agent: HarnessAgent) -> HarnessBuilder:
+        """A builder with all that an agent was made of; policy, sources and selection are the same objects."""
+        return HarnessBuilder(HarnessAgent, agent.options)
+
+    def _make_pipeline(self, options: HarnessOptions) -> Pipeline:
+        return harness_pipeline(options)
+
+    async def prepare(
+        self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /
+    ) -> PreparedRequest:
+        """The request that a call would send first, and its manifest; nothing is changed and no model is called.
+
+        Sources and files are read. A `PreparedRequest` comes also for a request that would be refused: its
+        `error` says why.
+
+        Args:
+            input: What the user would say.
+            context: For whom.
+        """
+        return await prepare(self.prepared_call(input, context), policy=self.options.context_policy)
+
+
+class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
+    """Configures a `HarnessAgent`; every method returns a new builder."""
+
+    keywords = HarnessKeywords
+
+    def instruction(self, name: str, text: str) -> Self:
+        """Add a trusted rule under a name: part of the System message, never left out.
+
+        Raises:
+            InvalidOption: The name has other characters than letters, digits, `_`, `.` and `-`, or is taken.
+        """
+        return self._with(instructions=self._options.with_instruction(name, text))
+
+    def instructions(self, instructions: Mapping[str, str]) -> Self:
+        """Add several rules by name."""
+        builder = self
+        for name, text in instructions.items():
+            builder = builder.instruction(name, text)
+        return builder
+
+    def context_source(
+        self,
+        name: str,
+        load: Loader,
+        *,
+        timeout: float = 5.0,
+        on_failure: SourceFailurePolicy = SourceFailurePolicy.FAIL,
+    ) -> Self:
+        """Add a source of context blocks, asked before every reasoning request.
+
+        Args:
+            name: Its name; its blocks are known as `source/<name>/<block id>`.
+            load: An async or plain function of a `ContextRequest` that gives a list of blocks, or an Observable
+                of one.
+            timeout: Seconds that it may take.
+            on_failure: FAIL refuses the request when it fails; OMIT goes without it, and the manifest says so.
+
+        Raises:
+            InvalidOption: The name is taken or malformed, or the time-out is not above 0.
+        """
+        at_least("timeout", timeout, 0)
+        source = ContextSource(name=name, load=load, timeout=timeout, on_failure=SourceFailurePolicy(on_failure))
+        return self._with(sources=self._options.with_source(source))
+
+    def context_sources(self, sources: Mapping[str, Loader]) -> Self:
+        """Add several sources by name, with the defaults of `context_source`."""
+        builder = self
+        for name, load in sources.items():
+            builder = builder.context_source(name, load)
+        return builder
+
+    def concurrent_sources(self, concurrent: bool) -> Self:
+        """Ask all sources at the same time; the order of their blocks stays that of registration."""
+        return self._with(concurrent_sources=concurrent)
+
+    def context_policy(self, policy: ContextPolicy) -> Self:
+        """How much may go into a request."""
+        return self._with(context_policy=policy)
+
+    def context_selection_policy(self, policy: SelectionPolicy) -> Self:
+        """Which optional block is left out first when a request is too large."""
+        return self._with(selection_policy=policy)
+
+    def workspace(self, workspace: str | Path | WorkspaceFS) -> Self:
+        """The folder that the agent works in, or any workspace.
+
+        A folder is made when the agent is built. Without this option it is the one that the environment variable
+        `AGENTSCOPE_WORKSPACE` names, else `.agentscope/workspace` below the current one.
+
+        Raises:
+            InvalidOption: The path is blank.
+        """
+        if isinstance(workspace, str) and not workspace.strip():
+            raise InvalidOption("workspace", workspace, "a folder; leave the option out for the default one")
+        return self._with(workspace=Path(workspace) if isinstance(workspace, str) else workspace)
+
+    def additional_context_file(self, path: str) -> Self:
+        """Show a further file of the workspace in every request."""
+        return self._with(additional_files=(*self._options.additional_files, path))
+
+    def additional_context_files(self, paths: Iterable[str]) -> Self:
+        """Show several further files."""
+        return self._with(additional_files=(*self._options.additional_files, *paths))
+
+    def max_context_tokens(self, tokens: int) -> Self:
+        """How much workspace material is shown; memory is cut to fit. 8,000 by default."""
+        at_least("max_context_tokens", tokens, 0)
+        return self._with(max_context_tokens=tokens)
+
+    def workspace_context(self, shown: bool) -> Self:
+        """Whether the workspace's rules, memory, knowledge and files are part of requests."""
+        return self._with(workspace_context=shown)
+
+    def disable_workspace_context(self) -> Self:
+        """Leave the workspace's rules, memory, knowledge and files out of all requests."""
+        return self.workspace_context(False)
+
+    def environment_memory(self, text: str) -> Self:
+        """A text for the environment section of the System message."""
+        return self._with(environment_memory=text)

@@ -1,0 +1,99 @@
+"""What a HarnessAgent is made of."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final, cast
+
+from agentscope_rx.context.counting import RequestCounter, counter_for
+from agentscope_rx.context.materials import WorkspaceMaterial
+from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, memory_knowledge_rest
+from agentscope_rx.context.sources import ContextSource
+from agentscope_rx.errors import InvalidOption
+from agentscope_rx.options import AgentOptions
+from agentscope_rx.stores import JsonFileStore, StateStore
+from agentscope_rx.workspace import LocalWorkspace, WorkspaceFS
+
+WORKSPACE_VARIABLE: Final = "AGENTSCOPE_WORKSPACE"
+RUNTIME_FOLDER: Final = ".agentscope-runtime"
+_DEFAULT_WORKSPACE: Final = Path(".agentscope") / "workspace"
+_NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarnessOptions(AgentOptions):
+    """The choices behind a `HarnessAgent`; its builder says what each means."""
+
+    instructions: tuple[tuple[str, str], ...] = ()
+    sources: tuple[ContextSource, ...] = ()
+    concurrent_sources: bool = False
+    context_policy: ContextPolicy = field(default_factory=ContextPolicy)
+    selection_policy: SelectionPolicy = memory_knowledge_rest
+    workspace: Path | WorkspaceFS | None = None
+    additional_files: tuple[str, ...] = ()
+    max_context_tokens: int = 8_000
+    workspace_context: bool = True
+    environment_memory: str = ""
+
+    def with_instruction(self, name: str, text: str) -> tuple[tuple[str, str], ...]:
+        """The instructions with one more."""
+        _check_name("instruction", name, [known for known, _ in self.instructions])
+        return (*self.instructions, (name, text))
+
+    def with_source(self, source: ContextSource) -> tuple[ContextSource, ...]:
+        """The sources with one more."""
+        _check_name("context_source", source.name, [known.name for known in self.sources])
+        return (*self.sources, source)
+
+    @cached_property
+    def folder(self) -> Path | None:
+        """The workspace's folder; None where it is not one of this machine."""
+        if self.workspace is None:
+            return Path(os.environ.get(WORKSPACE_VARIABLE, "").strip() or _DEFAULT_WORKSPACE).absolute()
+        return self.workspace.absolute() if isinstance(self.workspace, Path) else None
+
+    @cached_property
+    def files(self) -> WorkspaceFS:
+        """The workspace."""
+        if self.folder is None:
+            return cast(WorkspaceFS, self.workspace)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return LocalWorkspace(self.folder)
+
+    @property
+    def store(self) -> StateStore:
+        """Where states are kept: what was given, else files in the workspace, else the Runtime's memory."""
+        if self.state_store is not None or self.folder is None:
+            return super().store
+        folder = self.folder / RUNTIME_FOLDER
+        return self.runtime.single(JsonFileStore, folder)
+
+    @property
+    def material(self) -> WorkspaceMaterial | None:
+        """Where the workspace's material comes from; None where it is not shown."""
+        if not self.workspace_context:
+            return None
+        return WorkspaceMaterial(
+            files=self.files,
+            name=self.folder.name if self.folder is not None else "workspace",
+            agent_name=self.name,
+            additional_files=self.additional_files,
+            max_tokens=self.max_context_tokens,
+            environment_memory=self.environment_memory,
+        )
+
+    @property
+    def counter(self) -> RequestCounter:
+        """What counts tokens."""
+        return counter_for(self.context_policy.estimator, self.model.name if self.model is not None else "")
+
+
+def _check_name(option: str, name: str, taken: list[str]) -> None:
+    if not _NAME.fullmatch(name):
+        raise InvalidOption(option, name, "letters, digits, '_', '.' and '-', beginning with a letter or digit")
+    if name in taken:
+        raise InvalidOption(option, name, "this name is taken already")

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+
+from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.context.sources import ContextRequest, ContextSource, Loaded, load_source
+from agentscope_rx.draft import Change
+from agentscope_rx.lifting import Operator, effect_operator
+from agentscope_rx.step import Step
+
+
+def load_sources(*, sources: Sequence[ContextSource], concurrent: bool = False) -> Operator:
+    """Ask the context sources, and put their blocks into the draft.
+
+        --s-------|          --s----#
+        load_sources         load_sources, where one fails that may not be left out
+        -----t----|          -------#
+
+    Args:
+        sources: The sources, in the order of their blocks.
+        concurrent: Whether they are asked at the same time.
+
+    Raises:
+        SourceFailed: A source failed that may not be left out, or gave what cannot be used.
+
+    Only for reasoning; a summary needs no sources (facts F.5).
+    """
+
+    async def loaded(step: Step) -> Step:
+        identity = step.identity
+        request = ContextRequest(
+            agent_id=identity.agent_id,
+            user_id=identity.user_id,
+            session_id=identity.session_id,
+            call_id=step.call_id,
+            purpose=step.purpose,
+        )
+        return _filled(step, await _load_all(request))
+
+    async def _load_all(request: ContextRequest) -> list[Loaded]:
+        if not concurrent:
+            return [await load_source(source, request) for source in sources]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(load_source(source, request)) for source in sources]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures.exceptions[0].__cause__
+        return [task.result() for task in tasks]
+
+    note = ", ".join(f"{each.name} ({each.timeout:g} s, {each.on_failure})" for each in sources)
+
+    @effect_operator
+    def load_sources(step: Step) -> Step | Awaitable[Step]:
+        return loaded(step) if sources and step.purpose == "reasoning" else step
+
+    return replace(load_sources, note=note)
+
+
+def _filled(step: Step, loaded: Sequence[Loaded]) -> Step:
+    blocks = [block for each in loaded for block in each.blocks]
+    missing = tuple(_missing(each) for each in loaded if each.failure is not None)
+    draft = replace(
+        step.draft,
+        transient=(*step.draft.transient, *_of_kind("runtime", blocks)),
+        references=(*step.draft.references, *_of_kind("reference", blocks)),
+    )
+    return replace(step, draft=draft, changes=(*step.changes, *missing))
+
+
+def _of_kind(kind: str, blocks: Sequence[ContextBlock]) -> tuple[ContextBlock, ...]:
+    return tuple(block for block in blocks if block.kind == kind)
+
+
+def _missing(loaded: Loaded) -> Change:
+    id = f"source/{loaded.source.name}/"
+    return Change(
+        operator="load_sources",
+        zone="references",
+        action="dropped",
+        item_id=id,
+        reason=f"source_unavailable:{id}:{loaded.failure}",
+    )

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from reactivex import Observable
+from reactivex import operators as ops
+
+from agentscope_rx.context.limit import request_limit
+from agentscope_rx.context.policy import ContextPolicy
+from agentscope_rx.errors import (
+    AgentScopeError,
+    ContextBudgetExceeded,
+    HistoryConflict,
+    InvalidToolPairs,
+    StateConflict,
+)
+from agentscope_rx.events import Custom
+from agentscope_rx.lifting import Attempt
+from agentscope_rx.logs import logger
+from agentscope_rx.manifest import ContextManifest, Validation
+from agentscope_rx.step import Step
+from agentscope_rx.tokens import MeasuredRatio
+
+CONTEXT_BUILD: Final = "context_build"
+_VALIDATIONS: Final = {
+    ContextBudgetExceeded: Validation.BUDGET_EXCEEDED,
+    InvalidToolPairs: Validation.INVALID_TOOL_PAIRS,
+    StateConflict: Validation.STATE_CONFLICT,
+    HistoryConflict: Validation.HISTORY_CONFLICT,
+}
+
+
+def report_context(*, policy: ContextPolicy | None) -> Callable[[Attempt], Attempt]:
+    """A guard of `prepare` that tells what the request holds and how it came about.
+
+    Args:
+        policy: The limits that were kept; None = there were none.
+
+    Emits:
+        `CUSTOM context_build` with `model_call_id`, `purpose`, `status`, `context_manifest` and, for a failure,
+        `error_type`; before any request goes out.
+    """
+
+    def guard(attempt: Attempt) -> Attempt:
+        def reported(step: Step) -> Observable[Step]:
+            def passed(prepared: Step) -> None:
+                _report(prepared, policy, None)
+
+            def failed(error: Exception) -> None:
+                _report(furthest(step), policy, error)
+
+            return attempt(step).pipe(ops.do_action(passed, failed))
+
+        return reported
+
+    return guard
+
+
+def furthest(step: Step) -> Step:
+    """How far a step came before it failed."""
+    reached = step.run.furthest
+    return step if reached is None or reached.number != step.number else reached
+
+
+def manifest_of(step: Step, policy: ContextPolicy | None, error: Exception | None = None) -> ContextManifest:
+    """The account of the request that a step has prepared.
+
+    Args:
+        step: The step, as far as it got.
+        policy: The limits; None = there are none.
+        error: Why it failed; None = it passed.
+    """
+    card, run = step.card, step.run
+    limit = None if policy is None else request_limit(step, policy).limit
+    return ContextManifest(
+        call_id=step.call_id,
+        purpose=step.purpose,
+        model=card.name,
+        draft=step.draft,
+        counter=card.counter,
+        input_limit=limit,
+        window=card.window,
+        window_origin=card.window_origin,
+        validation=Validation.PASSED if error is None else _validation(error),
+        changes=step.changes,
+        timings=tuple((timing.operator, timing.seconds) for timing in step.timings),
+        previous=run.previous_request,
+        failed_in="" if error is None else run.running,
+        error_code="" if error is None else _code(error),
+        pressure_levels=(policy or ContextPolicy()).pressure,
+        measured_ratio=run.runtime.single(MeasuredRatio).ratio(card.name),
+    )
+
+
+def _report(step: Step, policy: ContextPolicy | None, error: Exception | None) -> None:
+    manifest = manifest_of(step, policy, error)
+    value: dict[str, object] = {
+        "model_call_id": step.call_id,
+        "purpose": step.purpose.upper(),
+        "status": "passed" if error is None else "failed",
+        "context_manifest": manifest,
+    }
+    if error is not None:
+        value["error_type"] = type(error).__name__
+    else:
+        step.run.previous_request = step.draft
+        step.run.estimated_tokens = None if policy is None else manifest.estimated_input_tokens
+    if policy is not None and policy.observer is not None:
+        _tell(policy.observer, manifest)
+    step.emit(Custom(name=CONTEXT_BUILD, value=value))
+
+
+def _tell(observer: Callable[[ContextManifest], object], manifest: ContextManifest) -> None:
+    try:
+        observer(manifest)
+    except Exception as failure:
+        logger().warning("manifest_observer_failed", error=type(failure).__name__)
+
+
+def _validation(error: Exception) -> Validation:
+    return next((each for kind, each in _VALIDATIONS.items() if isinstance(error, kind)), Validation.BUILD_FAILED)
+
+
+def _code(error: Exception) -> str:
+    return error.code if isinstance(error, AgentScopeError) else "build_failed"

@@ -1,0 +1,112 @@
+"""The examples run as they stand, without a key and without a network, and print what they promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentscope_rx.testing.fake_provider import FakeProvider, RecordedRequest, ScriptedReply, text
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+
+#: What each prints: every line of the pattern, in this order, with anything between.
+PRINTS = {
+    "hello.py": (
+        r"^A step is one pass through a pipeline\.$",
+        r"^What a step is\. \[MODEL_STOP\]$",
+        r"^messages in the session: 4$",
+    ),
+    "tools.py": (
+        r"^result price 0\.4$",
+        r"^end    price success$",
+        r"^result price LookupError: there is no plum",
+        r"^end    price error$",
+        r"^result weigh apple on the scales$",
+        r"^result weigh pear on the scales$",
+        r"^answer An apple costs",
+    ),
+    "web_stream.py": (
+        r"^AGENT_START",
+        r"^TEXT_BLOCK_DELTA Hello ",
+        r"^TEXT_BLOCK_DELTA a stream\.$",
+        r"^AGENT_RESULT",
+        r"^AGENT_END",
+    ),
+    "cancel.py": (
+        r"^left after '1 '$",
+        r"^interrupted: INTERRUPTED$",
+        r"^timed out$",
+        r"^cancelled: True$",
+        r"^I am still here\.$",
+    ),
+    "custom_operator.py": (
+        r"^      redact_emails        view$",
+        r"^      print_request        view$",
+        r"^    call_model             effect   \(rx\.timeout\)$",
+        r"^the model reads: Write to \[email\] that all is well\.$",
+        r"^           and: This is reasoning step 1\.$",
+        r"^I will write to \[email\]\.$",
+    ),
+}
+
+
+def run(name: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run an example from another folder, with warnings as errors."""
+    env = {name: value for name, value in os.environ.items() if name not in ("AGENTSCOPE_RX_MODEL", "PORT")}
+    env |= {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **variables}
+    return subprocess.run(
+        [sys.executable, EXAMPLES / name], cwd="/", env=env, capture_output=True, text=True, check=False
+    )
+
+
+def test_every_example_is_run() -> None:
+    """Each file of the folder has its pattern here, and fits on a screen."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(PRINTS)
+    assert all(len(path.read_text().splitlines()) < 60 for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", PRINTS)
+def test_an_example_prints_what_it_promises(name: str) -> None:
+    """It ends well, says nothing on stderr, and prints its lines in order."""
+    done = run(name)
+    assert (done.returncode, done.stderr) == (0, "")
+    place = 0
+    for pattern in PRINTS[name]:
+        found = re.compile(pattern, re.MULTILINE).search(done.stdout, place)
+        assert found, (pattern, done.stdout)
+        place = found.end()
+
+
+@pytest.mark.parametrize("name", [name for name in PRINTS if name != "cancel.py"])
+def test_an_example_takes_a_real_model(name: str) -> None:
+    """With `AGENTSCOPE_RX_MODEL` it asks that model instead of its script."""
+    with FakeProvider.in_thread([text("From the model."), text("Once more.")]) as provider:
+        asking = {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "k"}
+        done = run(name, AGENTSCOPE_RX_MODEL="openai:real", **asking)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "From the model." in done.stdout
+        assert [request.body["model"] for request in provider.requests][:1] == ["real"]
+
+
+def test_cancelling_a_real_model_closes_its_connections() -> None:
+    """The runs that are ended early leave the provider in the middle of its answer; the last one is answered."""
+    endless = text("1 " * 10_000, deltas=10_000, pace=0.001)
+
+    def reply(request: RecordedRequest, _: int) -> ScriptedReply:
+        return text("Still here.") if request.messages[-1]["content"] == "Are you there?" else endless
+
+    with FakeProvider.in_thread(reply) as provider:
+        asking = {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "k"}
+        done = run("cancel.py", AGENTSCOPE_RX_MODEL="openai:real", **asking)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines()[-1] == "Still here."
+        *ended, last = [request.client_left for request in provider.requests]
+        assert len(ended) >= 2  # one that is cancelled at once may not come to its request
+        assert all(ended)
+        assert not last
