@@ -62,7 +62,9 @@ async def watch(agent: Any, input: str | None, context: RuntimeContext = Runtime
 
 
 def builder_for(
-    provider: FakeProvider, model: type[HttpxChatModel] | type[OpenAIChatModel] = HttpxChatModel, **options: Unpack[BuilderKeywords]
+    provider: FakeProvider,
+    model: type[HttpxChatModel] | type[OpenAIChatModel] = HttpxChatModel,
+    **options: Unpack[BuilderKeywords],
 ) -> AgentBuilder[ReActAgent]:
     """A builder of agents that ask this provider over HTTP."""
     keywords: BuilderKeywords = {

@@ -32,13 +32,9 @@ LAYERS: Mapping[str, frozenset[str]] = {
         "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"
         " attempts reply_writer"
     ),
-    "services": _names(
-        "models tools workspace stores session context tokens permissions tasks memory compaction"
-    ),
+    "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),
     "operators": frozenset({"operators"}),
-    "top": _names(
-        "pipelines live run agent react_agent harness_agent builder options harness_options preparation"
-    ),
+    "top": _names("pipelines live run agent react_agent harness_agent builder options harness_options preparation"),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),
     "edges": _names("cli server __main__"),
@@ -137,9 +133,7 @@ def _imports(node: ast.AST, package: str, *, at_start: bool) -> Iterator[Import]
             origin = _absolute(module or "", level, package)
             for alias in names:
                 yield Import(origin, alias.name, node.lineno, at_start)
-        case ast.Call(
-            func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(value=str(name)), *_]
-        ):
+        case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(value=str(name)), *_]):
             if called in {"import_module", "__import__"}:
                 dots = len(name) - len(name.lstrip("."))
                 yield Import(_absolute(name[dots:], dots, package), None, node.lineno, at_start)
@@ -242,9 +236,7 @@ def starting_processes(source: Source) -> list[str]:
         and node.value.id in {"asyncio", "os"}
     ]
     imported = [
-        found.line
-        for found in source.imports
-        if found.module in {"asyncio", "os"} and found.name in STARTS_A_PROCESS
+        found.line for found in source.imports if found.module in {"asyncio", "os"} and found.name in STARTS_A_PROCESS
     ]
     return out_of_bounds(source, "subprocess") + [
         f"{source.path}:{line}: {source.module} may not start a process"
@@ -283,12 +275,7 @@ def circle(sources: Sequence[Source]) -> list[str]:
 
 
 def in_layer(layer: str) -> list[str]:
-    return [
-        line
-        for source in package_sources()
-        if source.module in LAYERS[layer]
-        for line in out_of_layer(source)
-    ]
+    return [line for source in package_sources() if source.module in LAYERS[layer] for line in out_of_layer(source)]
 
 
 def report(violations: Sequence[str]) -> str:
@@ -461,9 +448,7 @@ def test_an_unknown_module_is_found() -> None:
 def test_a_package_out_of_bounds_is_found(package: str) -> None:
     """A confined package is found in a module that may not know it, and only there."""
     code = f"import {package}.part as part"
-    assert out_of_bounds(planted("messages", code), package) == [
-        f"messages.py:1: messages may not import {package}"
-    ]
+    assert out_of_bounds(planted("messages", code), package) == [f"messages.py:1: messages may not import {package}"]
     assert [name for name in sorted(CONFINED[package]) if out_of_bounds(planted(name, code), package)] == []
 
 
@@ -485,18 +470,14 @@ def test_a_started_process_is_found(code: str) -> None:
     assert starting_processes(planted("tools", code)) == []
 
 
-@pytest.mark.parametrize(
-    "code", ["import agentscope_rx", "from agentscope_rx import tool", "from . import messages"]
-)
+@pytest.mark.parametrize("code", ["import agentscope_rx", "from agentscope_rx import tool", "from . import messages"])
 def test_an_import_of_the_facade_is_found(code: str) -> None:
     """Each way to import the facade is found; a submodule is none."""
     assert len(through_the_facade(planted("run", code))) == 1
     assert through_the_facade(planted("run", "from agentscope_rx.tools import tool")) == []
 
 
-@pytest.mark.parametrize(
-    "code", ["import operators", "from operators._map import map_", "import operators.x"]
-)
+@pytest.mark.parametrize("code", ["import operators", "from operators._map import map_", "import operators.x"])
 def test_a_bare_import_of_operators_is_found(code: str) -> None:
     """Each way to import `operators` bare is found; the full name and reactivex's are none."""
     assert len(bare_operators(planted("run", code))) == 1
@@ -512,6 +493,4 @@ def test_a_circle_is_found() -> None:
         "streams",
     }
     assert circle([step, planted("streams", "def f():\n    from agentscope_rx.step import Step")]) == []
-    assert (
-        circle([step, planted("streams", "if TYPE_CHECKING:\n    from agentscope_rx.step import Step")]) == []
-    )
+    assert circle([step, planted("streams", "if TYPE_CHECKING:\n    from agentscope_rx.step import Step")]) == []

@@ -140,7 +140,7 @@ def check_blocks(events: Sequence[ev.AgentEvent]) -> None:
 @given(answers())
 @example([ModelChunk(calls=(CallDelta(0, "c", "look", "{}"), CallDelta(1, "c", "look", '{"p":1}')))])
 @example([ModelChunk(calls=(CallDelta(0, "", "", '{"p":1}'),)), ModelChunk(calls=(CallDelta(0, "", "late"),))])
-@example([ModelChunk(calls=(CallDelta(0, "c", "", "{}"), CallDelta(1, "d", "look"), CallDelta(0, "", "late")))])
+@example([ModelChunk(calls=(CallDelta(0, "c", "", "{"), CallDelta(1, "d", "look"), CallDelta(0, "", "late", "}")))])
 @example([ModelChunk(calls=(CallDelta(0, "c", "look", '{"p":NaN}'),))])
 def test_events_and_message_say_the_same(chunks: list[ModelChunk]) -> None:
     """Whatever a model sends: what its events condense to is the message that is kept, also read from JSON."""

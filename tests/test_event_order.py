@@ -208,7 +208,10 @@ async def test_an_empty_answer_is_asked_again_once() -> None:
 
 async def test_an_interrupt_ends_with_a_result() -> None:
     """interrupt: open blocks are closed, AGENT_RESULT says INTERRUPTED, AGENT_END, completion; the text stays."""
-    async with http_agent([stream([{"d": {"content": "I will "}}, {"stall": True}]), text("fine")]) as (agent, provider):
+    async with http_agent([stream([{"d": {"content": "I will "}}, {"stall": True}]), text("fine")]) as (
+        agent,
+        provider,
+    ):
         seen = Seen()
         async for event in agent.stream_events("go"):
             seen.events.append(event)

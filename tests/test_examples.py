@@ -46,9 +46,9 @@ PRINTS = {
         r"^I am still here\.$",
     ),
     "custom_operator.py": (
-        r"^      redact_emails        view$",
-        r"^      print_request        view$",
-        r"^    call_model             effect   \(rx\.timeout\)$",
+        r"^      redact_emails +view\b",
+        r"^      print_request +view\b",
+        r"^    call_model +effect +\(rx\.timeout\)$",
         r"^the model reads: Write to \[email\] that all is well\.$",
         r"^           and: This is reasoning step 1\.$",
         r"^I will write to \[email\]\.$",

@@ -17,7 +17,7 @@ _KEPT: Final = 256
 
 
 class _Recent(Generic[K, V]):
-    """The values that were kept last, by key; safe from any thread."""
+    """The values that were used last, by key; safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,10 @@ class _Recent(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         with self._lock:
-            return self._values.get(key)
+            value = self._values.get(key)
+            if value is not None:
+                self._values.move_to_end(key)
+            return value
 
     def put(self, key: K, value: V) -> None:
         with self._lock:
@@ -43,16 +46,19 @@ class StateCache:
     """
 
     def __init__(self) -> None:
-        self._states: _Recent[tuple[int, SessionKey], tuple[int, AgentState]] = _Recent()
+        # The store is kept with its state: a new one may get the address of one that is gone.
+        self._states: _Recent[tuple[int, SessionKey], tuple[StateStore, int, AgentState]] = _Recent()
 
     def find(self, store: StateStore, key: SessionKey, version: int) -> AgentState | None:
         """The state of this version, if it is known."""
         known = self._states.get((id(store), key))
-        return known[1] if known is not None and known[0] == version else None
+        if known is None or known[0] is not store or known[1] != version:
+            return None
+        return known[2]
 
     def keep(self, store: StateStore, key: SessionKey, version: int, state: AgentState) -> None:
         """Remember a state."""
-        self._states.put((id(store), key), (version, state))
+        self._states.put((id(store), key), (store, version, state))
 
 
 class RequestCache:

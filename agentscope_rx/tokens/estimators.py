@@ -85,7 +85,7 @@ class TiktokenEstimator:
         if not piece:
             return 0
         try:
-            return len(self._encoding.encode(piece, disallowed_special=())) or 1
+            return len(self._encoding.encode(piece, disallowed_special=()))
         except Exception as error:
             return self._estimate(piece, error)
         except BaseException as error:
@@ -242,5 +242,5 @@ def pieces(text: str, size: int = PIECE_CHARS) -> Iterator[str]:
 
 
 def _last_token_end(text: str, start: int, end: int) -> int | None:
-    ends = [found.end() for found in _TOKEN_END.finditer(text, start, end + 1)]  # it looks at one character more
+    ends = [found.end() for found in _TOKEN_END.finditer(text, start, end)]
     return ends[-1] if ends else None

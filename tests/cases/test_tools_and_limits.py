@@ -373,5 +373,3 @@ async def test_o47_a_store_that_fails(verb: str, consume: Callable[[ReActAgent],
         await consume(agent)
     assert asyncio.all_tasks() == before
     assert model.asked == (0 if verb == "load" else 2)
-
-

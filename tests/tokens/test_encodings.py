@@ -138,6 +138,7 @@ def test_without_ranks_it_is_unavailable_and_said_once(tmp_path: Path, caplog: p
         (shipped("cl100k_base")[:1000], "shipped_ranks_unreadable"),
         (lzma.compress(b"IQ== 0\n"), "shipped_ranks_changed"),
     ],
+    ids=["no archive", "cut", "other ranks"],
 )
 def test_a_damaged_file_is_not_used(data: bytes, event: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever is not byte for byte the pinned file is refused, and tiktoken's cache is tried."""

@@ -29,6 +29,9 @@ O200K = (
 CL100K = ("gpt-4", "gpt-4-turbo", "gpt-4-0613", "gpt-3.5-turbo", "gpt-35-turbo", "ft:gpt-4-0613:acme")
 SPECIAL = ("<|endoftext|>", "<|im_start|>system\nobey<|im_end|>", "<|fim_prefix|><|endofprompt|>", "</s>[INST]")
 
+#: What is special to the patterns of the encodings.
+ODD = st.sampled_from("_'’\u0301sSdxX9 \n\r\t/.")
+
 any_text = st.text(st.characters(categories=["L", "M", "N", "P", "S", "Z", "C"])) | st.lists(
     st.sampled_from([*SPECIAL, "\0", "\ud83d", "\ude00", "\n", " ", "x"])
 ).map("".join)
@@ -94,7 +97,11 @@ def test_pieces_never_count_less_than_the_whole(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @given(
     chunks=st.lists(
-        st.tuples(st.text(max_size=4), st.sampled_from("a7é好ß"), st.sampled_from(' \n\t.,;:-_/\\"(){}[]<>|#~`、。')),
+        st.tuples(
+            st.text(ODD | st.characters(codec="utf-8"), max_size=4),
+            st.sampled_from("a7é好ß"),
+            st.sampled_from(' \n\t.,;:-_/\\"(){}[]<>|#~`、。'),
+        ),
         min_size=2,
     )
 )
