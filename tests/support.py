@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
+from agentscope_rx.agent import NOBODY
 from agentscope_rx.builder import AgentBuilder, BuilderKeywords
 from agentscope_rx.events import AgentEvent, AgentResult
 from agentscope_rx.messages import Msg
@@ -15,8 +16,7 @@ from agentscope_rx.models import HttpxChatModel, OpenAIChatModel
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.requests import ExecutionConfig
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.testing.fake_provider import FakeProvider
-from agentscope_rx.testing.fake_provider import Script, ScriptedReply
+from agentscope_rx.testing.fake_provider import FakeProvider, Script, ScriptedReply
 
 ONE_ATTEMPT = ExecutionConfig(max_attempts=1)
 MODELS = (HttpxChatModel, OpenAIChatModel)
@@ -50,7 +50,7 @@ def type_of(event: AgentEvent) -> str:
     return str(event.type)  # type: ignore[attr-defined]
 
 
-async def watch(agent: Any, input: str | None, context: RuntimeContext = RuntimeContext()) -> Seen:
+async def watch(agent: Any, input: str | None, context: RuntimeContext = NOBODY) -> Seen:
     """Run to the end, and keep everything."""
     seen = Seen()
     try:
@@ -63,30 +63,26 @@ async def watch(agent: Any, input: str | None, context: RuntimeContext = Runtime
 
 def builder_for(
     provider: FakeProvider,
-    model: type[HttpxChatModel] | type[OpenAIChatModel] = HttpxChatModel,
+    make_model: type[HttpxChatModel] | type[OpenAIChatModel] = HttpxChatModel,
     **options: Unpack[BuilderKeywords],
 ) -> AgentBuilder[ReActAgent]:
     """A builder of agents that ask this provider over HTTP."""
-    keywords: BuilderKeywords = {
-        "name": "tester",
-        "model": model("fake-model", base_url=provider.base_url, api_key="k"),
-        "execution": ONE_ATTEMPT,
-        **options,
-    }
-    return ReActAgent.builder(**keywords)
+    model = make_model("fake-model", base_url=provider.base_url, api_key="k")
+    return ReActAgent.builder(name="tester", model=model, execution=ONE_ATTEMPT).configured(options)
 
 
 @asynccontextmanager
 async def http_agent(
     replies: Sequence[ScriptedReply] | Script, **options: Unpack[BuilderKeywords]
-) -> AsyncIterator[tuple[ReActAgent, FakeProvider]]:
+) -> AsyncGenerator[tuple[ReActAgent, FakeProvider]]:
     """An agent and the provider that it asks; both are closed, and no task of either is left."""
     async with FakeProvider(replies) as provider:
-        async with builder_for(provider, **options).build() as agent:
+        builder = builder_for(provider).configured(options)
+        async with builder.build() as agent:
             yield agent, provider
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until something is so; the test's time-out is the bound."""
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - anything may be waited for, not only what sets an event
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentscope_rx.attempts import attempts
@@ -148,6 +148,7 @@ async def test_retry_after_wins() -> None:
     assert model.asked_at == [0.0, 77.5]
 
 
+@settings(deadline=None)
 @given(
     jitter=st.floats(0, 1),
     initial=st.floats(0, 50),
@@ -255,6 +256,7 @@ async def test_after_a_rest_the_time_is_noticed_to_the_second() -> None:
     assert asked.ended == 110.0
 
 
+@settings(deadline=None)
 @given(
     pieces=st.lists(st.integers(0, 12), min_size=1, max_size=6),
     rests=st.integers(0, 40),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import reactivex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reactivex import Observable
 from reactivex import operators as ops
@@ -186,6 +186,24 @@ async def test_dispose_during_the_clean_up_does_not_cut_it_short() -> None:
 
 
 @virtual
+async def test_dispose_during_the_clean_up_after_an_error_does_not_cut_it_short() -> None:
+    """The same where the clean-up has begun because the subscriber raised, and nobody has disposed yet; from a
+    thread, too."""
+    for from_a_thread in (False, True):
+        ticks, errors = Ticks(), list[Exception]()
+
+        def bad(number: int) -> None:
+            raise KeyError(number)
+
+        subscription = from_aiter(ticks).subscribe(bad, errors.append)
+        await asyncio.sleep(1.5)
+        assert ticks.log == ["open", "closed"]
+        await asyncio.to_thread(subscription.dispose) if from_a_thread else subscription.dispose()
+        await asyncio.sleep(5)
+        assert ticks.log == ["open", "closed", "released"]
+
+
+@virtual
 async def test_a_generator_is_closed_in_the_task_in_which_it_ran() -> None:
     """One task pulls and closes, so that context variables and spans set inside can be reset there."""
     ticks = Ticks(1)
@@ -194,6 +212,7 @@ async def test_a_generator_is_closed_in_the_task_in_which_it_ran() -> None:
     assert first is second is not asyncio.current_task()
 
 
+@settings(deadline=None)
 @given(leave_at=st.floats(min_value=0, max_value=12), count=st.integers(min_value=0, max_value=8))
 def test_whenever_a_subscriber_leaves_the_source_is_released(leave_at: float, count: int) -> None:
     """Invariant: what was opened is released, exactly once, and nothing arrives after the dispose."""

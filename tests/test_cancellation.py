@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 
 import pytest
@@ -22,7 +22,7 @@ STALLED = stream([{"d": {"content": "a"}}, {"stall": True}])
 
 
 @asynccontextmanager
-async def nothing_left() -> AsyncIterator[None]:
+async def nothing_left() -> AsyncGenerator[None]:
     """No task that was started inside the block is left after it."""
     before = asyncio.all_tasks()
     yield
@@ -53,11 +53,14 @@ async def by_cancelling_the_waiting_task(agent: ReActAgent) -> None:
 
 
 async def by_a_time_out(agent: ReActAgent) -> None:
-    with pytest.raises(TimeoutError):
+    async def watch_with_a_time_out() -> None:
         async with asyncio.timeout(None) as time_out:
             async for event in agent.stream_events("go"):
                 if isinstance(event, ev.TextBlockDelta):
                     time_out.reschedule(asyncio.get_running_loop().time())
+
+    with pytest.raises(TimeoutError):
+        await watch_with_a_time_out()
 
 
 async def by_disposing(agent: ReActAgent) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ async def test_a_plain_answer(model: type[HttpxChatModel] | type[OpenAIChatModel
 
 async def test_thinking_closes_before_text_and_text_before_calls() -> None:
     """Opening a block closes the one before it; segments are numbered."""
-    items = [
+    items: list[dict[str, Any]] = [
         {"d": {"reasoning_content": "hm"}},
         {"d": {"content": "a"}},
         {"d": {"reasoning_content": "hm again"}},
@@ -114,7 +115,7 @@ async def test_a_batch_of_tools() -> None:
     batch = [
         (type_of(event), event.tool_call_id, getattr(event, "delta", None))
         for event in seen.events
-        if type_of(event).startswith("TOOL_RESULT")
+        if isinstance(event, ev.ToolEvent) and type_of(event).startswith("TOOL_RESULT")
     ]
     assert batch == [
         ("TOOL_RESULT_START", "c1", None),
@@ -142,7 +143,8 @@ async def test_ids() -> None:
     assert len(set(stages)) == 3
     assert len({event.id for event in seen.events}) == len(seen.events)
     assert all(event.execution is not None and event.execution.session_id == "tester" for event in seen.events)
-    moments = [event.created_at for event in seen.events]
+    moments = [event.created_at for event in seen.events if event.created_at is not None]
+    assert len(moments) == len(seen.events)
     assert moments == sorted(moments)
     assert start.session_id == "tester"
     assert seen.result.id == seen.of(ev.ModelCallStart)[-1].reply_id

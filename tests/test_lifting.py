@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import reactivex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reactivex import Observable
 from reactivex import operators as ops
@@ -296,6 +296,7 @@ def test_synchronous_neighbours_run_in_one_subscription(subscriptions: list[str]
     assert len(subscriptions) == 2
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["now", "later", "by Rx"]), max_size=12))
 def test_every_operator_sees_the_step_of_the_one_before_it(kinds: list[str]) -> None:
     """Invariant: however synchronous and asynchronous neighbours mix, each runs once, in order, on the last step."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import reactivex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reactivex import Observable
 from reactivex import operators as ops
@@ -143,6 +143,7 @@ def test_a_pipeline_is_complete_with_the_three_operators_in_order() -> None:
         default.insert_before("begin_request", effect("x")).check_complete()
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["before", "after", "remove"]), st.integers(0, 20)), max_size=12))
 def test_changes_keep_all_other_operators_in_order(changes: list[tuple[str, int]]) -> None:
     """Invariant: a change puts in or takes out one name, at its place; the others stay as they were."""

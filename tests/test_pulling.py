@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 import reactivex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reactivex import ConnectableObservable, Observable
 from reactivex import operators as ops
@@ -143,6 +143,7 @@ async def test_drop_oldest_and_drop_newest_lose_items() -> None:
     assert await consume(source, [], maxsize=4, overflow="drop_newest") == [0, 1, 2, 3]
 
 
+@settings(deadline=None)
 @given(
     count=st.integers(0, 60),
     maxsize=st.integers(1, 9),

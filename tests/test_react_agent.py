@@ -29,7 +29,7 @@ from agentscope_rx.testing import ScriptedModel, calls, text
 from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing.fake_provider import FakeProvider
 from agentscope_rx.tools import tool
-from tests.support import MODELS, builder_for, watch
+from tests.support import MODELS, builder_for
 
 ALICE = RuntimeContext(user_id="alice", session_id="s1")
 BOB = RuntimeContext(user_id="bob", session_id="s1")

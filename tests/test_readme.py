@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-BLOCKS = re.compile(r"^```(\w+)\n(.*?)^```", re.M | re.S)
+BLOCKS = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(language: str) -> list[str]:
@@ -32,7 +32,8 @@ def test_the_operators_run() -> None:
         "from agentscope_rx.testing import ScriptedModel\n"
         "model = ScriptedModel([str(n) for n in range(50)])\n"
         "builder = ReActAgent.builder(name='a', model=model).pipeline(\n"
-        "    lambda p: p.insert_after('assemble_request', with_the_rule).insert_after('with_the_rule', forget_the_beginning))\n"
+        "    lambda p: p.insert_after('assemble_request', with_the_rule)"
+        ".insert_after('with_the_rule', forget_the_beginning))\n"
         "for n in range(45):\n"
         "    builder.call('x').run()\n"
         "print(len(model.requests[-1].conversation) <= 41, 'Export columns' in model.requests[-1].tail[0].text)\n"
@@ -45,4 +46,4 @@ def test_its_make_targets_exist() -> None:
     """Every make target that the README names is in the Makefile."""
     makefile = README.with_name("Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"make ([a-z-]+)", README.read_text(encoding="utf-8"))):
-        assert re.search(rf"^{target}:", makefile, re.M), target
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import reactivex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reactivex import Observable
 from reactivex import operators as ops
@@ -86,6 +86,7 @@ async def test_history_is_for_those_who_come_late(history: int | None, missed: s
     assert names(afterwards) == "0123"[-history if history is not None else 0 :] * (history != 0)
 
 
+@settings(deadline=None)
 @given(
     comings=st.lists(st.integers(0, 12), max_size=5),
     history=st.one_of(st.none(), st.integers(0, 9)),

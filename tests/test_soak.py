@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import random
-import sys
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,9 +36,7 @@ class Measured:
 def measure() -> Measured:
     """Count frames, live Rx objects and tasks, here and now."""
     gc.collect()
-    depth, frame = 0, sys._getframe()
-    while frame := frame.f_back:  # type: ignore[assignment]
-        depth += 1
+    depth = len(inspect.stack(0))
     reactive = sum(isinstance(each, Observable | abc.DisposableBase | abc.ObserverBase) for each in gc.get_objects())
     return Measured(depth, reactive, len(asyncio.all_tasks()))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import reactivex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reactivex import Observable, abc
 from reactivex import operators as ops
@@ -218,6 +218,7 @@ async def test_events_arrive_in_the_subscribers_context() -> None:
     assert where.get() == "subscriber"
 
 
+@settings(deadline=None)
 @given(st.recursive(st.lists(st.just(0), max_size=2), lambda inner: st.lists(inner, max_size=3), max_leaves=12))
 def test_every_event_arrives_once_and_none_inside_another(tree: list[Any]) -> None:
     """Invariant: however events make further events, each arrives once, one at a time, in the order of emission."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,7 +49,7 @@ class Played:
 
 
 @asynccontextmanager
-async def playing(replies: list[Any], tools: Mapping[str, str] | None = None, **options: Any) -> AsyncIterator[Played]:
+async def playing(replies: list[Any], tools: Mapping[str, str] | None = None, **options: Any) -> AsyncGenerator[Played]:
     """An agent with the case's tools before a provider with its replies; the provider must refuse nothing."""
     made = {name: CaseTool(name, answer) for name, answer in (tools or {}).items()}
     async with FakeProvider([from_case(reply) for reply in replies]) as provider:
@@ -68,16 +68,17 @@ def check_pairs(body: Mapping[str, Any]) -> None:
             assert message["tool_call_id"] == waiting.pop(0)
             continue
         assert not waiting, f"calls without a result before {message['role']}: {waiting}"
-        for call in message.get("tool_calls") or []:
-            assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", call["function"]["name"])
-            waiting.append(call["id"])
+        for id, name, _ in _calls(message):
+            assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", name)
+            waiting.append(id)
     assert not waiting, waiting
 
 
 def calls_of(body: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Id, name and arguments of all calls in a request."""
-    return [
-        (call["id"], call["function"]["name"], call["function"]["arguments"])
-        for message in body["messages"]
-        for call in message.get("tool_calls") or []
-    ]
+    return [call for message in body["messages"] for call in _calls(message)]
+
+
+def _calls(message: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    calls: list[dict[str, Any]] = message.get("tool_calls") or []
+    return [(call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentscope_rx.blocks import ContextBlock
@@ -153,6 +153,7 @@ async def test_the_last_step_asks_for_a_conclusion_without_tools() -> None:
     assert after.draft.tools == ()
 
 
+@settings(deadline=None)
 @given(prompt=st.text(max_size=30), mode=st.sampled_from(Mode))
 def test_the_prompt_arrives_word_for_word(prompt: str, mode: Mode) -> None:
     """Invariant: whatever it says it is the System zone's first block, unless it is blank."""

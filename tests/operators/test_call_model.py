@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reactivex import operators as ops
 
@@ -331,6 +331,7 @@ async def test_half_a_tool_call_is_not_kept() -> None:
     assert call.types[-2:] == ["TOOL_CALL_END", "MODEL_CALL_END"]
 
 
+@settings(deadline=None)
 @given(
     pieces=st.lists(
         st.one_of(

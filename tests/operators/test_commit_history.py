@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentscope_rx.errors import EditRefused, HistoryConflict
@@ -94,6 +94,7 @@ async def test_a_proposal_that_is_no_replacement_is_refused() -> None:
     assert run.records == []
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["keep", "rewrite", "drop"]), st.text(max_size=3)), min_size=1, max_size=9))
 def test_what_is_proposed_is_what_is_committed(plan: list[tuple[str, str]]) -> None:
     """Invariant: after the commit the session holds exactly the proposal, message by message."""

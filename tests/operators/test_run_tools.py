@@ -7,7 +7,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import agentscope_rx.events as ev
@@ -291,6 +291,7 @@ async def test_threads_are_told_that_nobody_waits() -> None:
     assert [state for _, _, state in acting.results] == [ToolResultState.INTERRUPTED]
 
 
+@settings(deadline=None)
 @given(
     names=st.lists(st.sampled_from(["wait", "write", "fail", "talk", "nothing"]), min_size=1, max_size=6),
     leave_at=st.floats(0.1, 9),

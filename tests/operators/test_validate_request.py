@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentscope_rx.blocks import ContextBlock
@@ -86,6 +86,7 @@ async def test_a_request_needs_something_to_answer(held: str) -> None:
         assert "give the call an input" in str(recorded.error)
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), max_size=6))
 def test_a_request_passes_when_every_call_has_its_result(answered: list[bool]) -> None:
     """Invariant: it is refused exactly when a call has none, and then all such calls are named."""

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 import reactivex
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from reactivex import operators as ops
 from reactivex.testing import TestScheduler
@@ -101,6 +101,7 @@ async def test_a_diagram_without_an_end_is_watched_for_as_long_as_it_is() -> Non
         await assert_marbles(reactivex.empty(), "-----")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab-", max_size=9), st.sampled_from(["|", "#", ""]))
 def test_a_diagram_is_what_it_draws(middle: str, end: str) -> None:
     """Invariant: what is made of a diagram compares equal to it, second by second."""

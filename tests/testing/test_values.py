@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentscope_rx.events import Custom
@@ -17,6 +17,7 @@ from agentscope_rx.testing import a_history, a_run, a_runtime, a_step
 from tests.virtual import virtual
 
 
+@settings(deadline=None)
 @given(st.integers(0, 300))
 def test_a_history_has_as_many_messages_as_asked_for(count: int) -> None:
     """Invariant: never an open call, ids by place, and it can be stored."""
