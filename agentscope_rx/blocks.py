@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
+
+#: Kinds of block that are shown without tags: the application's prompt and the library's own words.
+PLAIN: Final = frozenset({"system_input", "empty_response", "conclude"})
+#: The kind of the facts about a session; they stand together in tags of their own.
+SESSION: Final = "session"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +25,8 @@ class ContextBlock:
         revision: Which version of its source it is.
 
     Raises:
-        ValueError: The id is blank.
+        TypeError: Id, text or revision is no text.
+        ValueError: The id is blank, or the revision is.
     """
 
     id: str
@@ -29,8 +37,19 @@ class ContextBlock:
     revision: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("id", "text", "revision"):
+            value: object = getattr(self, name)
+            if not isinstance(value, str) and not (name == "revision" and value is None):
+                raise TypeError(f"the {name} of a context block is a text, not {value!r:.80}")
         if not self.id.strip():
             raise ValueError("the id of a context block may not be blank")
+        if self.revision is not None and not self.revision.strip():
+            raise ValueError(f"the revision of the context block {self.id!r} may not be blank; None = it has none")
+
+    @property
+    def blank(self) -> bool:
+        """Whether it says nothing; such a block is not shown."""
+        return not self.text.strip()
 
     @classmethod
     def runtime(
@@ -61,3 +80,25 @@ class ContextBlock:
     def with_text(self, text: str) -> ContextBlock:
         """The same block in other words."""
         return replace(self, text=text)
+
+
+# -- the order in which the model reads them ----------------------------------------------------------------
+
+
+def by_priority(blocks: Sequence[ContextBlock]) -> list[ContextBlock]:
+    """Those that say something: the higher priority first, then by id."""
+    return sorted((b for b in blocks if not b.blank), key=lambda block: (-block.priority, block.id))
+
+
+def system_order(blocks: Sequence[ContextBlock]) -> list[ContextBlock]:
+    """The System zone as it is read: the prompt, then the instructions by priority."""
+    prompt = [block for block in blocks if block.kind in PLAIN and not block.blank]
+    return [*prompt, *by_priority([block for block in blocks if block.kind not in PLAIN])]
+
+
+def transient_order(blocks: Sequence[ContextBlock]) -> list[ContextBlock]:
+    """Current state as it is read: what sources say by priority, facts about the session, the library's own words."""
+    own = [block for block in blocks if block.kind in PLAIN and not block.blank]
+    session = [block for block in blocks if block.kind == SESSION and not block.blank]
+    state = [block for block in blocks if block.kind not in PLAIN and block.kind != SESSION]
+    return [*by_priority(state), *session, *own]

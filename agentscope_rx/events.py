@@ -8,12 +8,13 @@ AgentScope: upper-case types and camelCase fields, with absent values left out.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from agentscope_rx.messages import (
@@ -367,16 +368,32 @@ class SubagentExposed(AgentEvent):
     label: str
 
 
+@runtime_checkable
+class HasData(Protocol):
+    """A value with a form of its own for JSON, which holds what others may see of it."""
+
+    def to_data(self) -> Mapping[str, object]:
+        """That form."""
+        ...
+
+
+def _in_json(value: Mapping[str, object]) -> Mapping[str, object]:
+    return {key: each.to_data() if isinstance(each, HasData) else each for key, each in value.items()}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Custom(AgentEvent):
     """Anything else, under a name of its own.
+
+    In process a value may be typed, as the manifest of `context_build` is; in JSON it has the form that its
+    `to_data()` gives, and so no text of the request.
 
     The library sends `model_retry`, `request_retry` and, with the context pipeline, `context_build`.
     """
 
     type: Literal["CUSTOM"] = "CUSTOM"
     name: str
-    value: Mapping[str, object] = field(default_factory=dict[str, object])
+    value: Annotated[Mapping[str, object], PlainSerializer(_in_json)] = field(default_factory=dict[str, object])
 
 
 Event: TypeAlias = Annotated[
@@ -432,11 +449,15 @@ def event_from_json(data: bytes | str) -> Event:
 
 def stamp(event: E, *, id: str, created_at: datetime, call_reply_id: str, execution: Execution) -> E:
     """Give a fresh event its identity, in place: it has not been seen by anybody yet, and a copy of each delta
-    would cost as much as making it. An event that already has an id was emitted before, and is left alone."""
-    if not event.id:
-        set_field = object.__setattr__
-        set_field(event, "id", id)
-        set_field(event, "created_at", created_at)
-        set_field(event, "call_reply_id", call_reply_id)
-        set_field(event, "execution", execution)
+    would cost as much as making it. One that was emitted before, a constant of the author's for instance, is copied:
+    it belongs to another run, and maybe to another user. A subagent's event that is passed on keeps its identity."""
+    if event.id:
+        if event.source is not None:
+            return event
+        event = copy(event)
+    set_field = object.__setattr__
+    set_field(event, "id", id)
+    set_field(event, "created_at", created_at)
+    set_field(event, "call_reply_id", call_reply_id)
+    set_field(event, "execution", execution)
     return event

@@ -7,22 +7,26 @@ nothing for them, and a step never pays for old messages.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Final
+from itertools import chain, islice, zip_longest
+from typing import Final, TypeAlias
 
-from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.blocks import ContextBlock, by_priority, system_order, transient_order
 from agentscope_rx.draft import Change, RequestDraft, Zone
 from agentscope_rx.history import Exchange, History, Leaf, Measure
-from agentscope_rx.messages import message_adapter
+from agentscope_rx.messages import NOTHING, Msg, message_adapter
 from agentscope_rx.requests import Purpose, ToolSpec
 from agentscope_rx.token_counter import TokenCounter
-from agentscope_rx.wire import to_json
+from agentscope_rx.wire import clean_text, to_json, write
 
 POLICY_VERSION: Final = "rx-context-v1"
 FRAMING_ID: Final = "harness:framing"
+Fixed: TypeAlias = ContextBlock | ToolSpec
+_DIGEST_LENGTH: Final = 16
+_REMEMBERED_TOOLS: Final = 1_024
 
 
 class Validation(StrEnum):
@@ -68,14 +72,17 @@ class Prefix:
     """How much of a request is, from its beginning, what the session's previous request was.
 
     Args:
-        tokens: Tokens that are equal from the beginning on.
-        exchanges: Exchanges of the conversation among them.
-        digest: A hash of them.
-        first_different: The id of the first item that differs; empty where nothing does.
+        tokens: Tokens that are equal from the beginning on, in the order tools, System, conversation, current
+            state, references.
+        fixed: Tools and System blocks among what is equal.
+        exchanges: Exchanges of the conversation among it.
+        digest: A hash of the digests of what is equal up to and with the conversation, item by item.
+        first_different: The id of the first item that differs, is new or is gone; empty where nothing does.
         zones: A hash for each zone.
     """
 
     tokens: int
+    fixed: int
     exchanges: int
     digest: str
     first_different: str
@@ -173,8 +180,13 @@ class ContextManifest:
 
     @property
     def items(self) -> Sequence[ManifestItem]:
-        """Everything that the request holds: tools, blocks, messages, framing; their tokens add up to the estimate."""
-        return tuple(self._items(from_exchange=0))
+        """All that the request holds, in the order in which it is read; their tokens add up to the estimate."""
+        return tuple(self._items())
+
+    @property
+    def transforms(self) -> Sequence[str]:
+        """Why items were left out, shortened or replaced: coded reasons, each once, in order of happening."""
+        return tuple(dict.fromkeys(change.reason for change in self.changes if change.action != "added"))
 
     @cached_property
     def prefix(self) -> Prefix:
@@ -194,7 +206,7 @@ class ContextManifest:
     def to_data(self, *, full: bool = False) -> dict[str, object]:
         """What `to_json` writes, as plain data."""
         prefix = self.prefix
-        shared = 0 if full else prefix.exchanges
+        items = self._items() if full else self._items(from_fixed=prefix.fixed, from_exchange=prefix.exchanges)
         return {
             "callId": self.call_id,
             "purpose": self.purpose.upper(),
@@ -217,70 +229,92 @@ class ContextManifest:
             "sources": dict(self.sources),
             "prefix": {
                 "tokens": prefix.tokens,
+                "fixed": prefix.fixed,
                 "exchanges": prefix.exchanges,
                 "digest": prefix.digest,
                 "firstDifferent": prefix.first_different,
                 "zones": dict(prefix.zones),
             },
             "full": full,
-            "items": [_item_data(item) for item in self._items(from_exchange=shared)],
-            "changes": [self._change_data(change) for change in self.changes],
+            "items": [_item_data(item) for item in items],
+            "changes": [self._change_data(change) for change in self.changes if change.action != "added"],
+            "transforms": list(self.transforms),
         }
 
     def _change_data(self, change: Change) -> dict[str, object]:
+        ids = _changed_ids(change)
         data: dict[str, object] = {
             "operator": change.operator,
             "zone": change.zone,
             "action": change.action,
-            "id": change.item_id,
+            "sourceId": ids[0],
             "reason": change.reason,
-            "count": change.count,
+            "count": len(ids),
             "tokensBefore": self._tokens_of(change.before),
             "tokensAfter": self._tokens_of(change.after),
         }
-        if change.count > 1:
-            data["lastId"] = change.last_id
+        if len(ids) > 1:
+            data["lastSourceId"] = ids[-1]
         return data
 
     def _tokens_of(self, objects: Sequence[object]) -> int:
         counter = self.counter
         return 0 if counter is None else sum(_cost(each, counter) for each in objects)
 
-    def _items(self, *, from_exchange: int) -> Iterator[ManifestItem]:
-        counter = self.counter
+    def _items(self, *, from_fixed: int = 0, from_exchange: int = 0) -> Iterator[ManifestItem]:
+        counter, draft = self.counter, self.draft
         if counter is None:
             return
-        draft, added = self.draft, self._added_by
-        for tool in draft.tools:
+        yield from islice(self._fixed_items(counter), from_fixed, None)
+        yield from self._message_items(counter, from_exchange)
+        yield from (self._block_item(block, "transient", counter) for block in transient_order(draft.transient))
+        yield from (self._block_item(block, "references", counter) for block in by_priority(draft.references))
+        yield ManifestItem(
+            id=FRAMING_ID, kind="framing", zone="system", tokens=counter.framing(draft), digest=_digest(b"framing")
+        )
+
+    def _fixed_items(self, counter: TokenCounter) -> Iterator[ManifestItem]:
+        for tool in self.draft.tools:
             yield ManifestItem(
                 id=tool.name,
                 kind="tool_schema",
                 zone="tools",
                 tokens=counter.tool(tool),
-                digest=_digest(to_json(tool)),
-                operator=added.get(tool.name, ""),
+                digest=_tool_digest(tool),
+                operator=self._added_by.get(tool.name, ""),
             )
-        for zone, blocks in _block_zones(draft):
-            for block in blocks:
-                yield ManifestItem(
-                    id=block.id,
-                    kind=block.kind,
-                    zone=zone,
-                    tokens=counter.block(block),
-                    digest=_digest(block.text.encode()),
-                    operator=added.get(block.id, ""),
-                    revision=block.revision,
-                    required=block.required,
-                    priority=block.priority,
-                )
-        yield from _message_items(draft.conversation, counter, from_exchange)
-        yield ManifestItem(
-            id=FRAMING_ID, kind="framing", zone="system", tokens=counter.framing(draft), digest=_digest(b"framing")
+        for block in system_order(self.draft.system):
+            yield self._block_item(block, "system", counter)
+
+    def _block_item(self, block: ContextBlock, zone: Zone, counter: TokenCounter) -> ManifestItem:
+        return ManifestItem(
+            id=block.id,
+            kind=block.kind,
+            zone=zone,
+            tokens=counter.block(block),
+            digest=_block_digest(block),
+            operator=self._added_by.get(block.id, ""),
+            revision=block.revision,
+            required=block.required,
+            priority=block.priority,
         )
+
+    def _message_items(self, counter: TokenCounter, from_exchange: int) -> Iterator[ManifestItem]:
+        for exchange in _exchanges_from(self.draft.conversation, from_exchange):
+            digests, tokens = exchange.measure(DIGESTS), counter.items(exchange)
+            for at, message in enumerate(exchange.messages):
+                yield ManifestItem(
+                    id=message.id,
+                    kind="message",
+                    zone="conversation",
+                    tokens=tokens[at],
+                    digest=digests[_DIGEST_LENGTH * at : _DIGEST_LENGTH * (at + 1)],
+                    operator=self._added_by.get(message.id, ""),
+                )
 
     @cached_property
     def _added_by(self) -> Mapping[str, str]:
-        return {change.item_id: change.operator for change in self.changes if change.action != "dropped"}
+        return {change.item_id: change.operator for change in self.changes if change.action == "added"}
 
 
 # -- counting -----------------------------------------------------------------------------------------------
@@ -325,19 +359,17 @@ def _cost(each: object, counter: TokenCounter) -> int:
             return 0
 
 
-def _message_items(history: History, counter: TokenCounter, from_exchange: int) -> Iterator[ManifestItem]:
-    for number, exchange in enumerate(history):
-        if number < from_exchange:
-            continue
-        digests, tokens = exchange.measure(DIGESTS), counter.items(exchange)
-        for at, message in enumerate(exchange.messages):
-            yield ManifestItem(
-                id=message.id,
-                kind="message",
-                zone="conversation",
-                tokens=tokens[at],
-                digest=digests[16 * at : 16 * at + 16],
-            )
+def _changed_ids(change: Change) -> Sequence[str]:
+    """The items that a change is about; of an exchange that was rewritten, the messages that are other ones now."""
+    old, new = _messages_in(change.before), _messages_in(change.after)
+    if change.action == "rewritten" and old and new:
+        known = {message.id: message for message in old}
+        return [message.id for message in new if known.get(message.id) != message] or [change.item_id]
+    return [message.id for message in old or new] or [change.item_id]
+
+
+def _messages_in(objects: Sequence[object]) -> list[Msg]:
+    return [message for each in objects if isinstance(each, Exchange) for message in each.messages]
 
 
 # -- digests and the prefix ---------------------------------------------------------------------------------
@@ -347,10 +379,7 @@ class _Digests:
     """Sixteen hexadecimal digits for each message, one after the other, as a measure."""
 
     def of(self, exchange: Exchange, /) -> str:
-        adapter = message_adapter()
-        return "".join(
-            _digest(adapter.dump_json(message, include={"role", "content"})) for message in exchange.messages
-        )
+        return "".join(map(_message_digest, exchange.messages))
 
     def join(self, parts: Sequence[str], /) -> str:
         return "".join(parts)
@@ -360,82 +389,133 @@ DIGESTS: Final[Measure[str]] = _Digests()
 
 
 def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
+    return hashlib.sha256(data).hexdigest()[:_DIGEST_LENGTH]
 
 
-def _zone_digest(blocks: Sequence[ContextBlock]) -> str:
-    return _digest(to_json([(block.id, block.kind, block.text) for block in blocks]))
-
-
-def _prefix(draft: RequestDraft, previous: RequestDraft | None, counter: TokenCounter | None) -> Prefix:
-    zones = {
-        "system": _zone_digest(draft.system),
-        "tools": _digest(to_json(draft.tools)),
-        "conversation": _digest(draft.conversation.measure(DIGESTS).encode()),
-        "transient": _zone_digest(draft.transient),
-        "references": _zone_digest(draft.references),
-    }
-    if previous is None or counter is None:
-        return Prefix(tokens=0, exchanges=0, digest=_digest(b""), first_different="", zones=zones)
-    different = _first_difference(previous.system, draft.system) or _first_difference(previous.tools, draft.tools)
-    if different:
-        return Prefix(tokens=0, exchanges=0, digest=_digest(b""), first_different=different, zones=zones)
-    tokens = sum(map(counter.block, draft.system)) + sum(map(counter.tool, draft.tools))
-    count, conversation_tokens, digest, different = _common_conversation(previous, draft, counter)
-    return Prefix(
-        tokens=tokens + conversation_tokens, exchanges=count, digest=digest, first_different=different, zones=zones
+def _message_digest(message: Msg) -> str:
+    """A hash of role and content; also of text that cannot be written as UTF-8."""
+    return _digest(
+        write(message_adapter(), replace(message, id="", name=None, metadata=NOTHING, timestamp="", usage=None))
     )
 
 
-def _common_conversation(
-    previous: RequestDraft, draft: RequestDraft, counter: TokenCounter
-) -> tuple[int, int, str, str]:
-    """Equal exchanges at the beginning: whole leaves at a glance, then one by one."""
-    hashed, count, tokens = hashlib.sha256(), 0, 0
-    old, new = previous.conversation.leaves, draft.conversation.leaves
-    at = 0
-    while at < min(len(old), len(new)) and old[at] is new[at]:
-        count, tokens = count + len(new[at].exchanges), tokens + new[at].measure(counter)
-        hashed.update(new[at].measure(DIGESTS).encode())
-        at += 1
-    rest = _exchanges(new[at:])
-    for before in _exchanges(old[at:]):
-        after = next(rest, None)
-        if after is None or (after is not before and after != before):
-            break
-        count, tokens = count + 1, tokens + after.measure(counter)
-        hashed.update(after.measure(DIGESTS).encode())
-    else:
-        after = next(rest, None)
-    if after is None:
-        tail = (*draft.transient, *draft.references)
-        return count, tokens, hashed.hexdigest()[:16], tail[0].id if tail else ""
-    return count, tokens, hashed.hexdigest()[:16], after.id
+def _block_digest(block: ContextBlock) -> str:
+    return _digest(clean_text(block.text).encode())
+
+
+#: Tools by their identity, each with its digest; the tool itself keeps its identity from being used again.
+_tools: Final[dict[int, tuple[ToolSpec, str]]] = {}
+
+
+def _tool_digest(tool: ToolSpec) -> str:
+    known = _tools.get(id(tool))
+    if known is not None:
+        return known[1]
+    digest = _digest(to_json(tool))
+    if len(_tools) >= _REMEMBERED_TOOLS:
+        _tools.clear()  # at once, since dropping one by one is not safe among threads
+    _tools[id(tool)] = tool, digest
+    return digest
+
+
+def _digest_of_all(parts: Iterable[str]) -> str:
+    return _digest("".join(parts).encode())
+
+
+def _prefix(draft: RequestDraft, previous: RequestDraft | None, counter: TokenCounter | None) -> Prefix:
+    system = system_order(draft.system)
+    transient, references = transient_order(draft.transient), by_priority(draft.references)
+    zones = {
+        "tools": _digest_of_all(map(_tool_digest, draft.tools)),
+        "system": _digest_of_all(map(_block_digest, system)),
+        "conversation": _digest(draft.conversation.measure(DIGESTS).encode()),
+        "transient": _digest_of_all(map(_block_digest, transient)),
+        "references": _digest_of_all(map(_block_digest, references)),
+    }
+    if previous is None or counter is None:
+        return Prefix(tokens=0, fixed=0, exchanges=0, digest=_digest(b""), first_different="", zones=zones)
+    shared = _Shared(counter)
+    shared.take(previous.tools, draft.tools)
+    shared.take(system_order(previous.system), system)
+    fixed = shared.items
+    exchanges = shared.take_conversation(previous.conversation, draft.conversation)
+    digest = shared.digest
+    shared.take(transient_order(previous.transient), transient)
+    shared.take(by_priority(previous.references), references)
+    return Prefix(
+        tokens=shared.tokens,
+        fixed=fixed,
+        exchanges=exchanges,
+        digest=digest,
+        first_different=shared.first_different,
+        zones=zones,
+    )
+
+
+class _Shared:
+    """What two requests have in common from the beginning on; nothing is taken after the first difference."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self._counter, self._hashed = counter, hashlib.sha256()
+        self.tokens = self.items = 0
+        self.first_different = ""
+
+    @property
+    def digest(self) -> str:
+        return self._hashed.hexdigest()[:_DIGEST_LENGTH]
+
+    def take(self, old: Sequence[Fixed], new: Sequence[Fixed]) -> None:
+        if self.first_different:
+            return
+        for before, after in zip_longest(old, new):
+            if before != after:
+                self.first_different = _name(after or before)
+                return
+            self.items += 1
+            self.tokens += _cost(after, self._counter)
+            digest = _tool_digest(after) if isinstance(after, ToolSpec) else _block_digest(after)
+            self._hashed.update(digest.encode())
+
+    def take_conversation(self, old: History, new: History) -> int:
+        """Equal exchanges at the beginning, and how many: whole leaves at a glance, then one by one."""
+        count = at = 0
+        if self.first_different:
+            return count
+        while at < min(len(old.leaves), len(new.leaves)) and old.leaves[at] is new.leaves[at]:
+            count += len(new.leaves[at].exchanges)
+            self._add(new.leaves[at])
+            at += 1
+        for before, after in zip_longest(_exchanges(old.leaves[at:]), _exchanges(new.leaves[at:])):
+            if before is not after and before != after:
+                self.first_different = (after or before).id
+                break
+            count += 1
+            self._add(after)
+        return count
+
+    def _add(self, part: Leaf | Exchange) -> None:
+        self.tokens += part.measure(self._counter)
+        self._hashed.update(part.measure(DIGESTS).encode())
 
 
 def _exchanges(leaves: Sequence[Leaf]) -> Iterator[Exchange]:
-    for leaf in leaves:
-        yield from leaf.exchanges
+    return chain.from_iterable(leaf.exchanges for leaf in leaves)
 
 
-def _first_difference(old: Sequence[ContextBlock | ToolSpec], new: Sequence[ContextBlock | ToolSpec]) -> str:
-    if old is new:
-        return ""
-    for before, after in zip(old, new, strict=False):
-        if before != after:
-            return _name(after)
-    if len(old) == len(new):
-        return ""
-    return _name(new[len(old)]) if len(new) > len(old) else _name(old[len(new)])
+def _exchanges_from(history: History, start: int) -> Iterator[Exchange]:
+    """The exchanges behind the first `start`; leaves that are passed over are not looked into."""
+    for leaf in history.leaves:
+        yield from leaf.exchanges[start:] if start < len(leaf.exchanges) else ()
+        start = max(0, start - len(leaf.exchanges))
 
 
-def _name(each: ContextBlock | ToolSpec) -> str:
+def _name(each: Fixed) -> str:
     return each.name if isinstance(each, ToolSpec) else each.id
 
 
 def _item_data(item: ManifestItem) -> dict[str, object]:
     return {
-        "id": item.id,
+        "sourceId": item.id,
         "sourceType": item.kind,
         "placement": item.zone,
         "tokens": item.tokens,

@@ -78,7 +78,8 @@ class AgentState:
             stored = _stored_adapter().validate_json(data)
             history = History.of(*stored.context)
         except (ValidationError, InvalidToolPairs) as error:
-            raise StateUnreadable(f"the stored state cannot be read, and was left as it is: {error}") from error
+            # Not `from error`: pydantic's own words quote what was said in the session.
+            raise StateUnreadable(f"the stored state cannot be read, and was left as it is: {_why(error)}") from None
         return cls(
             session_id=stored.session_id,
             user_id=stored.user_id,
@@ -188,6 +189,13 @@ class _StoredState:
     user_id: str | None = None
     context: tuple[Msg, ...] = ()
     tool_context: ToolContextState = field(default_factory=ToolContextState)
+
+
+def _why(error: ValidationError | InvalidToolPairs) -> str:
+    if isinstance(error, InvalidToolPairs):
+        return str(error)
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
 
 
 @cache

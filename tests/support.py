@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -80,6 +81,14 @@ async def http_agent(
         builder = builder_for(provider).configured(options)
         async with builder.build() as agent:
             yield agent, provider
+
+
+def stack_depth() -> int:
+    """How deep the caller's stack is."""
+    depth, frame = 0, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 async def until(condition: Callable[[], bool]) -> None:

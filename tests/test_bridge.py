@@ -185,22 +185,27 @@ async def test_dispose_during_the_clean_up_does_not_cut_it_short() -> None:
     assert ticks.log == ["open", "closed", "released"]
 
 
+@pytest.mark.parametrize("from_a_thread", [False, True])
 @virtual
-async def test_dispose_during_the_clean_up_after_an_error_does_not_cut_it_short() -> None:
-    """The same where the clean-up has begun because the subscriber raised, and nobody has disposed yet; from a
-    thread, too."""
-    for from_a_thread in (False, True):
-        ticks, errors = Ticks(), list[Exception]()
+async def test_dispose_during_the_clean_up_after_an_error_does_not_cut_it_short(from_a_thread: bool) -> None:
+    """The same where the clean-up has begun because the subscriber raised, and nobody has disposed yet. The error
+    then has no subscriber any more, and goes to the loop's handler."""
+    ticks, errors, heard = Ticks(), list[Exception](), list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(repr(context["exception"])))
 
-        def bad(number: int) -> None:
-            raise KeyError(number)
+    def bad(number: int) -> None:
+        raise KeyError(number)
 
-        subscription = from_aiter(ticks).subscribe(bad, errors.append)
-        await asyncio.sleep(1.5)
-        assert ticks.log == ["open", "closed"]
-        await asyncio.to_thread(subscription.dispose) if from_a_thread else subscription.dispose()
-        await asyncio.sleep(5)
-        assert ticks.log == ["open", "closed", "released"]
+    subscription = from_aiter(ticks).subscribe(bad, errors.append)
+    await asyncio.sleep(1.5)
+    assert ticks.log == ["open", "closed"]
+    if from_a_thread:
+        await asyncio.to_thread(subscription.dispose)
+    else:
+        subscription.dispose()
+    await asyncio.sleep(5)
+    assert ticks.log == ["open", "closed", "released"]
+    assert (errors, heard) == ([], ["KeyError(0)"])
 
 
 @virtual

@@ -265,6 +265,26 @@ def test_no_value_keeps_a_custom_event_from_being_written() -> None:
     }
 
 
+@dataclasses.dataclass
+class Report:
+    """Something with a part that is not for others."""
+
+    count: int
+    secret: str = "prompt"
+
+    def to_data(self) -> dict[str, object]:
+        return {"howMany": self.count}
+
+
+@pytest.mark.parametrize("odd", ["plain", "\ud83d"])
+def test_a_typed_value_is_written_in_its_own_form(odd: str) -> None:
+    """What leaves the process of a manifest is what the manifest shows, and never the request that it is about."""
+    event = ev.Custom(name="context_build", value={"manifest": Report(3), "note": odd})
+    assert json.loads(event.to_json())["value"]["manifest"] == {"howMany": 3}
+    assert b"prompt" not in event.to_json()
+    assert event.value["manifest"] == Report(3)
+
+
 # -- identity -----------------------------------------------------------------------------------------------
 
 
@@ -279,9 +299,20 @@ def test_a_fresh_event_gets_its_identity(event: ev.AgentEvent) -> None:
     assert unstamped == event
 
 
-def test_an_event_that_was_emitted_keeps_its_identity() -> None:
-    """An event that is passed on, a subagent's for one, is still the event that it was."""
-    event = stamped(EXAMPLES[0])
+def test_an_event_that_is_passed_on_keeps_its_identity() -> None:
+    """A subagent's event is still the event that it was."""
+    event = dataclasses.replace(stamped(EXAMPLES[0]), source="scout")
     other = ev.Execution(agent_id="a9", session_id="s9", turn_id="t9", run_id="run9")
     assert ev.stamp(event, id="e9", created_at=MOMENT, call_reply_id="r9", execution=other) is event
     assert (event.id, event.call_reply_id, event.execution) == ("e1", "r0", EXECUTION)
+
+
+@by_type
+def test_an_event_that_is_emitted_again_is_another(event: ev.AgentEvent) -> None:
+    """A constant that an operator emits in each run never shows one run, or its user, to the subscribers of another."""
+    first = stamped(event)
+    other = ev.Execution(agent_id="a9", session_id="s9", turn_id="t9", run_id="run9")
+    again = ev.stamp(first, id="e9", created_at=MOMENT, call_reply_id="r9", execution=other)
+    assert (again.id, again.call_reply_id, again.execution) == ("e9", "r9", other)
+    assert first == stamped(event)
+    assert dataclasses.replace(again, id="e1", call_reply_id="r0", execution=EXECUTION) == first

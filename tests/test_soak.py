@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import random
 import tracemalloc
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from agentscope_rx.testing import ScriptedModel, ScriptedTurn, calls, text
 from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing.fake_provider import FakeProvider, RecordedRequest, ScriptedReply
 from agentscope_rx.tools import tool
-from tests.support import builder_for, until
+from tests.support import builder_for, stack_depth, until
 
 TURNS = 10_000
 
@@ -36,7 +35,7 @@ class Measured:
 def measure() -> Measured:
     """Count frames, live Rx objects and tasks, here and now."""
     gc.collect()
-    depth = len(inspect.stack(0))
+    depth = stack_depth()
     reactive = sum(isinstance(each, Observable | abc.DisposableBase | abc.ObserverBase) for each in gc.get_objects())
     return Measured(depth, reactive, len(asyncio.all_tasks()))
 

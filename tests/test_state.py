@@ -200,6 +200,14 @@ def test_what_is_no_state_is_an_error(data: bytes) -> None:
         AgentState.from_json(data)
 
 
+def test_an_error_shows_nothing_of_what_was_said() -> None:
+    """The text of an error gets into logs, and what users said does not."""
+    data = {"session_id": "s", "context": [{"role": "USER", "content": [{"type": "video", "text": "my secret"}]}]}
+    with pytest.raises(StateUnreadable, match=r"context\.0\.content\.0") as caught:
+        AgentState.from_json(json.dumps(data).encode())
+    assert "my secret" not in str(caught.value)
+
+
 @given(states(), st.data())
 def test_a_state_that_was_cut_is_an_error(state: AgentState, data: st.DataObject) -> None:
     """No beginning of a stored state passes for one."""

@@ -7,14 +7,15 @@ from functools import lru_cache
 from typing import Final
 
 from agentscope_rx.blocks import ContextBlock
-from agentscope_rx.context.layout import frames, render_block
+from agentscope_rx.context.layout import SPEAKER, SYSTEM_JOINT, frames, render_block
 from agentscope_rx.draft import RequestDraft
 from agentscope_rx.history import Exchange, History
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tokens import MESSAGE_TOKENS, REPLY_TOKENS, ContextTokenEstimator, TokenEstimator
-from agentscope_rx.tokens.measure import TokenMeasure, token_measure
+from agentscope_rx.tokens.measure import NAME_TOKENS, TokenMeasure, token_measure
 
 _COUNTERS: Final = 64
+_BLOCKS: Final = 4_096
 
 
 class RequestCounter:
@@ -24,10 +25,11 @@ class RequestCounter:
         measure: Counts messages and texts.
     """
 
-    __slots__ = ("_measure",)
+    __slots__ = ("_blocks", "_measure")
 
     def __init__(self, measure: TokenMeasure) -> None:
         self._measure = measure
+        self._blocks: dict[tuple[int, int], int] = {}
 
     async def ready(self) -> None:
         """Load what counting needs, in a thread; nothing where it is loaded."""
@@ -46,8 +48,16 @@ class RequestCounter:
         return self._measure.items(exchange)
 
     def block(self, block: ContextBlock, /) -> int:
-        """Tokens of a block with the tags around it."""
-        return self._measure.block(render_block(block))
+        """Tokens of a block with the tags around it; remembered, so that it is not rendered to be counted again."""
+        key = hash(block), len(block.text)  # not the block itself, whose text may be long; texts know their hash
+        known = self._blocks.get(key)
+        if known is not None:
+            return known
+        tokens = self._measure.block(render_block(block))
+        if len(self._blocks) >= _BLOCKS:
+            self._blocks.clear()  # at once, since dropping one by one is not safe among threads
+        self._blocks[key] = tokens
+        return tokens
 
     def tool(self, spec: ToolSpec, /) -> int:
         """Tokens of a tool's schema."""
@@ -55,7 +65,10 @@ class RequestCounter:
 
     def framing(self, draft: RequestDraft, /) -> int:
         """Tokens of what belongs to no item: frames of synthetic messages, headings, the start of the answer."""
-        return REPLY_TOKENS + sum(MESSAGE_TOKENS + self._measure.block(text) for text in frames(draft))
+        around, shown = self._measure.block, sum(not block.blank for block in draft.system)
+        system = MESSAGE_TOKENS + around(SYSTEM_JOINT) * (shown - 1) if shown else 0
+        speaker = MESSAGE_TOKENS + NAME_TOKENS + around(SPEAKER)
+        return REPLY_TOKENS + system + sum(speaker + around(text) for text in frames(draft))
 
     def method_for(self, history: History, /) -> str:
         """How a history is counted."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-import inspect
 import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -23,7 +22,7 @@ from agentscope_rx.testing.fake_provider import text as reply_text
 from agentscope_rx.tools import tool
 from tests.cases import case
 from tests.cases.playing import calls_of, check_pairs, playing
-from tests.support import builder_for, watch
+from tests.support import builder_for, stack_depth, watch
 
 
 async def test_o25_stopped_between_the_reply_and_its_tools() -> None:
@@ -267,7 +266,7 @@ async def test_o46_a_long_loop_does_not_recurse() -> None:
     @tool
     async def tick() -> str:
         """Tick."""
-        depths.append(len(inspect.stack(0)))
+        depths.append(stack_depth())
         return "t"
 
     def script() -> Iterator[Any]:

@@ -237,12 +237,12 @@ def test_the_memo_of_texts_is_bounded() -> None:
     measure = token_measure(estimator)
     measure.block("old")
     measure.block("used")
-    for i in range(4_095):
+    for i in range(5_000):
         measure.block(f"text {i}")
         measure.block("used")
     asked = len(estimator.asked)
     measure.block("used")
-    assert len(estimator.asked) == asked == 4_097
+    assert len(estimator.asked) == asked == 5_002
     measure.block("old")
     assert len(estimator.asked) == asked + 1
     assert measure.block("") == 0
