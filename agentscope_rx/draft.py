@@ -7,13 +7,15 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeVar, cast
 
 from agentscope_rx.blocks import ContextBlock
-from agentscope_rx.history import Exchange, History, unshared
+from agentscope_rx.history import Edit, Exchange, History, unshared
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.requests import GenerateOptions, ToolSpec
 from agentscope_rx.wire import to_json
 
 Zone = Literal["system", "conversation", "transient", "references", "tools"]
+Action = Literal["added", "dropped", "rewritten", "kept"]
 TextFunction = Callable[[str], str]
+VIEW_VERSION_KEPT: Final = "view_version_kept"
 _TEXT_ZONES: Final[tuple[Zone, ...]] = ("conversation", "transient", "references")
 _NO_REASONS: Final[Mapping[str, str]] = {}
 V = TypeVar("V")
@@ -164,7 +166,8 @@ class Change:
     Args:
         operator: Which operator it was.
         zone: Where the item lies.
-        action: What became of it.
+        action: What became of it; `kept`: a history operator rewrote a message that this request already shows in
+            other words, and shows so on.
         item_id: The item; of several, the first.
         reason: Why, as a short code.
         last_id: Of several, the last.
@@ -175,7 +178,7 @@ class Change:
 
     operator: str
     zone: Zone
-    action: Literal["added", "dropped", "rewritten"]
+    action: Action
     item_id: str
     reason: str
     last_id: str = ""
@@ -192,6 +195,9 @@ def changes_between(before: RequestDraft, after: RequestDraft, operator: str) ->
         new: tuple[ContextBlock, ...] = getattr(after, zone)
         if old is not new:
             _compare(found, operator, zone, ({b.id: b for b in old}, {b.id: b for b in new}), after.reasons)
+    if len(found) > 1 and after.reasons is not before.reasons:
+        order = {reason: at for at, reason in enumerate(dict.fromkeys(after.reasons.values()))}  # as they happened
+        found.sort(key=lambda change: order.get(change.reason, -1) if change.action == "dropped" else -1)
     if before.tools is not after.tools:
         tools = ({t.name: t for t in before.tools}, {t.name: t for t in after.tools})
         _compare(found, operator, "tools", tools, after.reasons)
@@ -200,6 +206,22 @@ def changes_between(before: RequestDraft, after: RequestDraft, operator: str) ->
         exchanges = ({x.id: x for x in old_part}, {x.id: x for x in new_part})
         _compare(found, operator, "conversation", exchanges, after.reasons)
     return tuple(found)
+
+
+def versions_kept(edits: Sequence[Edit], view: History, operator: str) -> tuple[Change, ...]:
+    """The messages that `operator` has rewritten in the history and that a request shows in other words than either.
+
+    Args:
+        edits: What the operator did to the history.
+        view: The conversation of the request, with the edits made.
+        operator: Its name.
+    """
+    proposed = {edit.removed[0].id: edit.inserted[0] for edit in edits if edit.rewrites}
+    return tuple(
+        _change(operator, "conversation", "kept", [shown.id], VIEW_VERSION_KEPT, before=(shown,), after=(shown,))
+        for shown in (view if proposed else ())
+        if proposed.get(shown.id, shown) is not shown
+    )
 
 
 def _compare(
@@ -245,7 +267,7 @@ def _ids_of(id: str, item: object) -> Sequence[str]:
 def _change(
     operator: str,
     zone: Zone,
-    action: Literal["added", "dropped", "rewritten"],
+    action: Action,
     ids: Sequence[str],
     reason: str,
     *,

@@ -16,7 +16,7 @@ from reactivex import operators as ops
 from reactivex.disposable import SerialDisposable, SingleAssignmentDisposable
 
 from agentscope_rx.bridge import from_awaitable
-from agentscope_rx.draft import RequestDraft, changes_between
+from agentscope_rx.draft import RequestDraft, changes_between, versions_kept
 from agentscope_rx.errors import EditRefused, StepLost
 from agentscope_rx.history import History, apply_edits, edits_between
 from agentscope_rx.step import Step, Timing
@@ -55,7 +55,7 @@ class Operator:
 
     def noted(self, before: Step, after: Step, seconds: float) -> Step:
         """What it gave, with a note of what it did; the operators of a group have made theirs."""
-        return after if self.kind == "group" else noted(before, after, self.name, seconds)
+        return expected(Step, after) if self.kind == "group" else noted(before, after, self.name, seconds)
 
 
 def view_operator(function: ViewFunction) -> Operator:
@@ -270,6 +270,8 @@ def _propose(step: Step, history: History, name: str) -> Step:
         edits = edits_between(step.history, history)
     except ValueError as error:
         raise EditRefused(name, str(error)) from error
-    view = step.draft.conversation
-    view = history if view is step.history else apply_edits(edits, view)
-    return replace(step, history=history, draft=replace(step.draft, conversation=view))
+    view, changes = history, step.changes
+    if step.draft.conversation is not step.history:
+        view = apply_edits(edits, step.draft.conversation)
+        changes = (*changes, *versions_kept(edits, view, name))
+    return replace(step, history=history, draft=replace(step.draft, conversation=view), changes=changes)

@@ -24,9 +24,9 @@ from agentscope_rx.wire import clean_text, to_json, write
 
 POLICY_VERSION: Final = "rx-context-v1"
 FRAMING_ID: Final = "harness:framing"
-Fixed: TypeAlias = ContextBlock | ToolSpec
 _DIGEST_LENGTH: Final = 16
 _REMEMBERED_TOOLS: Final = 1_024
+_Fixed: TypeAlias = ContextBlock | ToolSpec
 
 
 class Validation(StrEnum):
@@ -151,7 +151,7 @@ class ContextManifest:
         return self.counter is not None and self.counter.exact_for(self.draft.conversation)
 
     @cached_property
-    def categories(self) -> Mapping[str, int]:
+    def categories(self) -> Mapping[Zone, int]:
         """Tokens by category; they add up to the estimate."""
         return {} if self.counter is None else category_tokens(self.draft, self.counter)
 
@@ -331,7 +331,7 @@ def fixed_tokens(draft: RequestDraft, counter: TokenCounter) -> int:
     return blocks + sum(map(counter.tool, draft.tools)) + counter.framing(draft)
 
 
-def category_tokens(draft: RequestDraft, counter: TokenCounter) -> dict[str, int]:
+def category_tokens(draft: RequestDraft, counter: TokenCounter) -> dict[Zone, int]:
     """Tokens by category; framing counts as System."""
     zones = {zone: sum(map(counter.block, blocks)) for zone, blocks in _block_zones(draft)}
     return {
@@ -464,7 +464,7 @@ class _Shared:
     def digest(self) -> str:
         return self._hashed.hexdigest()[:_DIGEST_LENGTH]
 
-    def take(self, old: Sequence[Fixed], new: Sequence[Fixed]) -> None:
+    def take(self, old: Sequence[_Fixed], new: Sequence[_Fixed]) -> None:
         if self.first_different:
             return
         for before, after in zip_longest(old, new):
@@ -509,7 +509,7 @@ def _exchanges_from(history: History, start: int) -> Iterator[Exchange]:
         start = max(0, start - len(leaf.exchanges))
 
 
-def _name(each: Fixed) -> str:
+def _name(each: _Fixed) -> str:
     return each.name if isinstance(each, ToolSpec) else each.id
 
 

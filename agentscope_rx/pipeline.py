@@ -216,6 +216,13 @@ class Pipeline:
 
     def attempt(self, step: Step) -> Observable[Step]:
         """One step through the guards and all that they guard."""
+        return chain((self._as_operator(),), step) if self.guards else self._unguarded(step)
+
+    def _as_operator(self) -> Operator:
+        """This group as one operator, so that its guards, too, let one step out for one that goes in."""
+        return Operator(name=self.name, kind="group", handle=self._guarded, function=self._guarded)
+
+    def _guarded(self, step: Step) -> Observable[Step]:
         attempt: Attempt = self._unguarded
         for each in self.guards:
             attempt = each.guard(attempt)
@@ -229,7 +236,7 @@ class Pipeline:
                 source = _stock(entry, _joined(source, neighbours, step), step)
                 neighbours = []
             elif isinstance(entry, Pipeline):
-                neighbours.append(Operator(name=entry.name, kind="group", handle=entry.attempt, function=entry.attempt))
+                neighbours.append(entry._as_operator())
             else:
                 neighbours.append(entry)
         return _joined(source, neighbours, step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
@@ -26,6 +27,11 @@ class Portal:
     """
 
     def __init__(self) -> None:
+        self._begin()
+        if hasattr(os, "register_at_fork"):  # a forked process inherits the loop without its thread
+            os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -7,15 +8,15 @@ from typing import Final
 from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.context.limit import request_limit
 from agentscope_rx.context.policy import Category, ContextPolicy, SelectionPolicy, memory_knowledge_rest
-from agentscope_rx.context.shares import category_ceilings
+from agentscope_rx.context.shares import Shares
 from agentscope_rx.draft import RequestDraft
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.lifting import Operator, view_operator
-from agentscope_rx.manifest import category_tokens, draft_tokens
+from agentscope_rx.manifest import category_tokens
 from agentscope_rx.step import Step
 from agentscope_rx.token_counter import TokenCounter
 
-_CATEGORIES: Final[tuple[Category, Category]] = ("transient", "references")
+_CATEGORIES: Final[tuple[Category, ...]] = ("transient", "references")
 
 
 def evict_optional_blocks(*, policy: ContextPolicy, selection: SelectionPolicy = memory_knowledge_rest) -> Operator:
@@ -41,42 +42,66 @@ def evict_optional_blocks(*, policy: ContextPolicy, selection: SelectionPolicy =
         counter = step.card.counter
         if not order or counter is None:
             return draft
-        limit = request_limit(step, policy).limit
-        for category, ceiling in _ceilings(draft, counter, limit, policy).items():
-            draft = _without_excess(draft, counter, order, category, ceiling)
-        for id in order:
-            if draft_tokens(draft, counter) <= limit:
-                break
-            draft = draft.without((id,), reason=f"omitted_for_budget:{id}")
-        return draft
+        shares = Shares(limit=request_limit(step, policy).limit, budgets=policy.category_budgets or {})
+        leaving = _Leaving(draft, counter, shares, order)
+        for category in _CATEGORIES:
+            leaving.keep_to_room(category)
+        leaving.keep_to_limit()
+        return leaving.draft
 
     return replace(evict_optional_blocks, note="memory, knowledge, other; priority, id")
 
 
-def _ceilings(draft: RequestDraft, counter: TokenCounter, limit: int, policy: ContextPolicy) -> dict[Category, int]:
-    if not policy.category_budgets:
-        return {}
-    ceilings = category_ceilings(category_tokens(draft, counter), limit, policy.category_budgets)
-    return {category: ceilings[category] for category in _CATEGORIES}
+class _Leaving:
+    """The blocks that have to go, found out without making a draft for each."""
 
+    def __init__(self, draft: RequestDraft, counter: TokenCounter, shares: Shares, order: Sequence[str]) -> None:
+        self._whole, self._counter, self._shares = draft, counter, shares
+        self._used = category_tokens(draft, counter)
+        sizes: dict[str, tuple[Category, int]] = {}
+        for category, zone in zip(_CATEGORIES, (draft.transient, draft.references), strict=True):
+            sizes |= {block.id: (category, counter.block(block)) for block in zone}
+        self._waiting = {id: sizes[id] for id in order if sizes[id][1]}  # what says nothing takes no room
+        self._left = Counter(category for category, _ in self._waiting.values())
+        self._reasons: dict[str, str] = {}
 
-def _without_excess(
-    draft: RequestDraft, counter: TokenCounter, order: Sequence[str], category: Category, ceiling: int
-) -> RequestDraft:
-    for id in order:
-        if category_tokens(draft, counter)[category] <= ceiling:
-            break
-        zone = draft.transient if category == "transient" else draft.references
-        if any(block.id == id for block in zone):
-            draft = draft.without((id,), reason=f"over_category_budget:{category}")
-    return draft
+    @property
+    def draft(self) -> RequestDraft:
+        """What is left."""
+        if not self._reasons:
+            return self._whole
+        draft = self._whole.without(self._reasons, reason="omitted_for_budget")
+        return replace(draft, reasons={**self._whole.reasons, **self._reasons})
+
+    def keep_to_room(self, category: Category) -> None:
+        """Let blocks of a category go until it has no more than it may."""
+        for id, (its, _) in tuple(self._waiting.items()):
+            if its == category and self._used[category] > self._shares.room(category):
+                self._drop(id, f"over_category_budget:{category}")
+
+    def keep_to_limit(self) -> None:
+        """Let blocks go until all of the request fits; a category at its floor gives none."""
+        for id, (category, _) in tuple(self._waiting.items()):
+            if self._shares.held(self._used) <= self._shares.limit:
+                return
+            if self._used[category] > self._shares.floor(category):
+                self._drop(id, f"omitted_for_budget:{id}")
+
+    def _drop(self, id: str, reason: str) -> None:
+        category, tokens = self._waiting.pop(id)
+        self._reasons[id] = reason
+        self._used[category] -= tokens
+        self._left[category] -= 1
+        if not self._left[category]:
+            self._used = category_tokens(self.draft, self._counter)  # the last one takes its frame along
 
 
 def _checked(order: Sequence[str], optional: Sequence[ContextBlock]) -> Sequence[str]:
     known = {block.id for block in optional}
+    order = list(order)
     if unknown := [id for id in order if id not in known]:
         rule = f"names {unknown[0]!r}, which is no optional block of this request"
-        raise InvalidOption("context_selection_policy", list(order), rule)
+        raise InvalidOption("context_selection_policy", order, rule)
     if len(set(order)) != len(order):
-        raise InvalidOption("context_selection_policy", list(order), "names a block twice")
+        raise InvalidOption("context_selection_policy", order, "names a block twice")
     return order

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import replace
-from typing import Final, cast
+from typing import Final
 
 from agentscope_rx.context.materials import Materials, WorkspaceMaterial
 from agentscope_rx.lifting import Operator, effect_operator
@@ -20,29 +21,43 @@ def load_materials(*, workspace: WorkspaceMaterial | None) -> Operator:
     Args:
         workspace: Where from; None = there is none.
 
-    A file that an agent changes in the middle of a call is seen by the next call (facts F.4).
+    A file that an agent changes in the middle of a call is seen by the next call (facts F.4). What could not be read
+    or was cut stands among the changes.
     """
 
-    @effect_operator
-    async def load_materials(step: Step) -> Step:
+    async def loading(step: Step) -> Step:
+        run = step.run
         if step.card.counter is not None:
             await step.card.counter.ready()
-        if workspace is None:
-            return step
-        run = step.run
-        if _MATERIALS not in run.materials:
+        run.materials[_ready(step)] = True
+        if workspace is not None and _MATERIALS not in run.materials:
             run.materials[_MATERIALS] = await workspace.load(
                 today=run.runtime.clock.now(), session_id=step.identity.session_id
             )
-        loaded, draft = cast(Materials, run.materials[_MATERIALS]), step.draft
-        if step.purpose != "reasoning":
-            return replace(step, draft=replace(draft, system=(*draft.system, *loaded.system)))
-        draft = replace(
-            draft,
-            system=(*draft.system, *loaded.system),
-            references=(*draft.references, *loaded.references),
-            transient=(*draft.transient, *loaded.runtime),
-        )
-        return replace(step, draft=draft)
+        return _filled(step)
+
+    @effect_operator
+    def load_materials(step: Step) -> Step | Awaitable[Step]:
+        return _filled(step) if _ready(step) in step.run.materials else loading(step)
 
     return load_materials
+
+
+def _ready(step: Step) -> str:
+    """What says that everything is loaded that this model's requests need."""
+    return f"ready for {step.card.name}"
+
+
+def _filled(step: Step) -> Step:
+    loaded, draft = step.run.materials.get(_MATERIALS), step.draft
+    if not isinstance(loaded, Materials):
+        return step
+    draft = replace(draft, system=(*draft.system, *loaded.system))
+    if step.purpose != "reasoning":
+        return replace(step, draft=draft)
+    draft = replace(
+        draft,
+        references=(*draft.references, *loaded.references),
+        transient=(*draft.transient, *loaded.runtime),
+    )
+    return replace(step, draft=draft, changes=(*step.changes, *loaded.changes))

@@ -1,14 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Sequence
+from contextvars import copy_context
 from dataclasses import replace
+from typing import cast
+
+from reactivex import Observable
 
 from agentscope_rx.blocks import ContextBlock
-from agentscope_rx.context.sources import ContextRequest, ContextSource, Loaded, load_source
+from agentscope_rx.context.sources import Ask, ContextRequest, ContextSource, Loaded, Loader, load_source
 from agentscope_rx.draft import Change
 from agentscope_rx.lifting import Operator, effect_operator
+from agentscope_rx.pulling import last
+from agentscope_rx.runtime import Runtime
 from agentscope_rx.step import Step
+from agentscope_rx.tools.callables import way_of
 
 
 def load_sources(*, sources: Sequence[ContextSource], concurrent: bool = False) -> Operator:
@@ -37,14 +45,14 @@ def load_sources(*, sources: Sequence[ContextSource], concurrent: bool = False) 
             call_id=step.call_id,
             purpose=step.purpose,
         )
-        return _filled(step, await _load_all(request))
+        return _filled(step, await load_all(request, _asking(step.run.runtime)))
 
-    async def _load_all(request: ContextRequest) -> list[Loaded]:
+    async def load_all(request: ContextRequest, ask: Ask) -> list[Loaded]:
         if not concurrent:
-            return [await load_source(source, request) for source in sources]
+            return [await load_source(source, request, ask) for source in sources]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(load_source(source, request)) for source in sources]
+                tasks = [group.create_task(load_source(source, request, ask)) for source in sources]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
         return [task.result() for task in tasks]
@@ -56,6 +64,22 @@ def load_sources(*, sources: Sequence[ContextSource], concurrent: bool = False) 
         return loaded(step) if sources and step.purpose == "reasoning" else step
 
     return replace(load_sources, note=note)
+
+
+def _asking(runtime: Runtime) -> Ask:
+    """How loaders are asked: async functions on the loop, plain ones in a thread, an Observable by its last item."""
+
+    async def ask(load: Loader, request: ContextRequest) -> object:
+        if way_of(load) == "thread":
+            context, loop = copy_context(), asyncio.get_running_loop()
+            given = await loop.run_in_executor(runtime.threads, lambda: context.run(load, request))
+        else:
+            given = load(request)
+        if isinstance(given, Observable):
+            return await last(cast("Observable[object]", given))
+        return await given if inspect.isawaitable(given) else given
+
+    return ask
 
 
 def _filled(step: Step, loaded: Sequence[Loaded]) -> Step:

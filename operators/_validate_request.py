@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+from collections import Counter
+from heapq import nlargest
 from typing import Final
 
-from agentscope_rx.context.limit import request_limit
-from agentscope_rx.context.policy import ContextPolicy
+from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.context.limit import InputLimit, request_limit
+from agentscope_rx.context.policy import Category, ContextPolicy
+from agentscope_rx.context.shares import Shares
 from agentscope_rx.draft import RequestDraft
 from agentscope_rx.errors import ContextBudgetExceeded, ContextError, InvalidToolPairs
 from agentscope_rx.lifting import Operator, view_operator
-from agentscope_rx.manifest import draft_tokens
+from agentscope_rx.manifest import category_tokens, draft_tokens
 from agentscope_rx.step import Step
 from agentscope_rx.token_counter import TokenCounter
 
@@ -26,8 +30,8 @@ def validate_request(*, policy: ContextPolicy | None = None) -> Operator:
 
     Raises:
         InvalidToolPairs: A tool call has no result.
-        ContextError: There is nothing to answer.
-        ContextBudgetExceeded: The request is too large.
+        ContextError: There is nothing to answer, or two blocks have one id.
+        ContextBudgetExceeded: The request, or one category of it, is too large.
     """
 
     @view_operator
@@ -38,25 +42,60 @@ def validate_request(*, policy: ContextPolicy | None = None) -> Operator:
             raise InvalidToolPairs(f"these tool calls have no result in the request: {named}")
         if not draft.conversation.leaves and not draft.transient and not draft.references:
             raise ContextError("the request holds no message: give the call an input, or a session with a history")
+        _check_ids(draft)
         if policy is not None and step.card.counter is not None:
-            _check_size(draft, step.card.counter, request_limit(step, policy).limit)
+            _check_size(draft, step.card.counter, request_limit(step, policy))
+            _check_categories(draft, step.card.counter, request_limit(step, policy).limit, policy)
         return draft
 
     return validate_request
 
 
-def _check_size(draft: RequestDraft, counter: TokenCounter, limit: int) -> None:
+def _check_ids(draft: RequestDraft) -> None:
+    ids = [block.id for zone in (draft.system, draft.transient, draft.references) for block in zone]
+    if len(set(ids)) < len(ids):
+        twice = next(id for id, count in Counter(ids).items() if count > 1)
+        raise ContextError(f"two blocks of the request are called {twice!r}: give each an id of its own")
+
+
+def _check_size(draft: RequestDraft, counter: TokenCounter, limit: InputLimit) -> None:
     estimated = draft_tokens(draft, counter)
-    if estimated > limit:
-        raise ContextBudgetExceeded(estimated, limit, _largest(draft, counter))
+    if estimated > limit.limit:
+        error = ContextBudgetExceeded(estimated, limit.limit, _largest(draft, counter))
+        if not limit.limit:
+            error.add_note(
+                f"of the model's window of {limit.window:,} tokens the answer may take {limit.output:,} and the margin "
+                f"takes {limit.margin:,}: ask for a shorter answer (max_tokens)"
+            )
+        raise error
 
 
-def _largest(draft: RequestDraft, counter: TokenCounter) -> tuple[tuple[str, int], ...]:
-    blocks = [(block.id, counter.block(block)) for block in (*draft.system, *draft.transient, *draft.references)]
-    tools = [(f"tool {tool.name}", counter.tool(tool)) for tool in draft.tools]
-    messages = [
-        (f"message {message.id}", tokens)
+def _check_categories(draft: RequestDraft, counter: TokenCounter, limit: int, policy: ContextPolicy) -> None:
+    """What could not be made smaller may still not have more than its ceiling."""
+    if not policy.category_budgets:
+        return
+    used, shares = category_tokens(draft, counter), Shares(limit=limit, budgets=policy.category_budgets)
+    for category, budget in policy.category_budgets.items():
+        if used[category] > (ceiling := shares.ceiling(category)):
+            error = ContextBudgetExceeded(used[category], ceiling, _largest(draft, counter, category))
+            error.add_note(f"that is the category {category!r}, whose ceiling is {budget.ceiling:g} of {limit:,}")
+            raise error
+
+
+def _largest(
+    draft: RequestDraft, counter: TokenCounter, category: Category | None = None
+) -> tuple[tuple[str, int], ...]:
+    blocks: dict[Category, tuple[ContextBlock, ...]] = {
+        "system": draft.system,
+        "transient": draft.transient,
+        "references": draft.references,
+    }
+    sizes = [(zone, block.id, counter.block(block)) for zone, its in blocks.items() for block in its]
+    sizes.extend(("tools", f"tool {tool.name}", counter.tool(tool)) for tool in draft.tools)
+    sizes.extend(
+        ("conversation", f"message {message.id}", tokens)
         for exchange in draft.conversation
         for message, tokens in zip(exchange.messages, counter.items(exchange), strict=True)
-    ]
-    return tuple(sorted((*blocks, *tools, *messages), key=lambda item: -item[1])[:_NAMED])
+    )
+    named = [(name, tokens) for zone, name, tokens in sizes if category in (None, zone)]
+    return tuple(nlargest(_NAMED, named, key=lambda item: item[1]))

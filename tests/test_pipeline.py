@@ -285,6 +285,33 @@ async def test_a_guard_that_cannot_begin_fails_the_step() -> None:
     assert repr(recorded.error) == "LookupError('no guard')"
 
 
+@pytest.mark.parametrize("anchor", ["b", "request", "step"])
+@virtual
+async def test_a_guard_that_loses_or_doubles_a_step_ends_the_run(anchor: str) -> None:
+    """One step in, one step out holds for guards as well, that of the whole pipeline included."""
+    for lose, found in ((ops.ignore_elements(), "let no step through"), (ops.repeat(2), "let a second step through")):
+
+        def guard(attempt: Attempt, lose: StepOperator = lose) -> Attempt:
+            return lambda step: attempt(step).pipe(lose)
+
+        recorded = await record(abc().guard(anchor, guard).attempt(a_step())).ended()
+        assert isinstance(recorded.error, StepLost)
+        assert f"{anchor} {found}" in str(recorded.error)
+
+
+@pytest.mark.parametrize("anchor", ["b", "request", "step"])
+@virtual
+async def test_a_guard_that_gives_something_else_ends_the_run(anchor: str) -> None:
+    """Where a task has brought the step as well: the error arrives, and says what came."""
+
+    def guard(attempt: Attempt) -> Attempt:
+        return lambda step: attempt(step).pipe(ops.delay(1), ops.map(lambda _: None))  # type: ignore[return-value]
+
+    recorded = await record(abc().guard(anchor, guard).attempt(a_step())).ended()
+    assert isinstance(recorded.error, TypeError)
+    assert "it gave None" in str(recorded.error)
+
+
 # -- what is noted -------------------------------------------------------------------------------------------
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -28,6 +32,7 @@ from agentscope_rx.testing import marbles, record, run_virtual
 from tests.virtual import virtual
 
 T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Ticks:
@@ -370,6 +375,25 @@ def test_an_interrupted_wait_cancels_its_work() -> None:
         with pytest.raises(KeyboardInterrupt):
             PORTAL.call(work)
     assert log == ["cleaned up"]
+
+
+FORKING = """
+import os, reactivex
+from agentscope_rx import block
+assert block(reactivex.of(1)) == 1
+child = os.fork()
+if child == 0:
+    os._exit(block(reactivex.of(7)))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_has_a_background_loop_of_its_own() -> None:
+    """Servers fork their workers: a blocking call works there, though one was made before the fork."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKING]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.stdout, done.stderr) == ("7\n", "")
 
 
 # -- streams --------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 from cyclopts import App, CycloptsError, Parameter
 
 from agentscope_rx.__about__ import __version__
+from agentscope_rx.cli.context import context as show_context
 from agentscope_rx.cli.demo import DemoOptions
 from agentscope_rx.cli.demo import demo as play_demo
 from agentscope_rx.cli.exit_codes import ExitCode
@@ -47,6 +48,17 @@ async def run(task: str, /, *, options: Annotated[RunOptions, _Flat] = _RUN_DEFA
         options: How.
     """
     return await settled(run_task(task, options), debug=options.debug)
+
+
+@app.command
+async def context(task: str, /, *, options: Annotated[RunOptions, _Flat] = _RUN_DEFAULTS) -> int:
+    """Show what the request for a task would hold, item by item, and what it would cost; nothing is sent.
+
+    Args:
+        task: What you would say.
+        options: As for `run`.
+    """
+    return await settled(show_context(task, options), debug=options.debug)
 
 
 @app.command

@@ -7,14 +7,14 @@ import signal
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import aclosing, contextmanager
-from typing import Final
+from typing import Any, Final
 
+from agentscope_rx.agent import Agent
 from agentscope_rx.cli.outputs import Output, say
 from agentscope_rx.errors import RunError
 from agentscope_rx.events import AgentEvent, AgentResult
 from agentscope_rx.messages import Msg
 from agentscope_rx.pulling import iterate
-from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.runtime_context import RuntimeContext
 
 #: Seconds that an interruption may take before anything is said about it.
@@ -22,7 +22,7 @@ _PATIENCE: Final = 1.0
 
 
 async def conduct(
-    agent: ReActAgent,
+    agent: Agent[Any],
     task: str,
     context: RuntimeContext,
     *,

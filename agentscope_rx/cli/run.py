@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from agentscope_rx.builder import AgentBuilder
 from agentscope_rx.cli.conduct import conduct
 from agentscope_rx.cli.exit_codes import ExitCode, code_of
 from agentscope_rx.cli.outputs import JsonOutput, Output, QuietOutput, say
@@ -16,8 +15,8 @@ from agentscope_rx.cli.plain import one_line
 from agentscope_rx.cli.render import LiveView, new_console
 from agentscope_rx.cli.tally import Tally, counted
 from agentscope_rx.errors import ConfigError, InvalidOption
+from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
 from agentscope_rx.messages import Msg
-from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.requests import Model
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
@@ -72,12 +71,10 @@ async def run(task: str, options: RunOptions) -> ExitCode:
         ConfigError: The task or an option is wrong.
         AgentScopeError: The run failed.
     """
-    model = _checked(task, options)
+    model = checked(task, options)
     runtime = Runtime()
-    folder = folder_of(options.workspace)
     context = RuntimeContext(user_id=options.user, session_id=_session(options, runtime))
-    store = JsonFileStore(_writable(folder.root) / RUNTIME_FOLDER)
-    builder = agent_builder(model, folder, max_iters=options.max_iters).runtime(runtime).state_store(store)
+    builder = stored_builder(model, options).runtime(runtime)
     tally = Tally()
     async with builder.build() as agent:
         output = await _output(options, model, agent, context)
@@ -86,7 +83,7 @@ async def run(task: str, options: RunOptions) -> ExitCode:
     return code_of(result.reason)
 
 
-def agent_builder(model: Model | str, folder: LocalWorkspace, *, max_iters: int) -> AgentBuilder[ReActAgent]:
+def agent_builder(model: Model | str, folder: LocalWorkspace, *, max_iters: int) -> HarnessBuilder:
     """An agent that can look at a folder.
 
     Args:
@@ -97,7 +94,20 @@ def agent_builder(model: Model | str, folder: LocalWorkspace, *, max_iters: int)
     Raises:
         ConfigError: There is no such model, or the limit is below 1.
     """
-    return ReActAgent.builder(name=NAME, model=model, sys_prompt=PROMPT, tools=file_tools(folder), max_iters=max_iters)
+    return HarnessAgent.builder(
+        name=NAME, model=model, sys_prompt=PROMPT, workspace=folder, tools=file_tools(folder), max_iters=max_iters
+    )
+
+
+def stored_builder(model: Model | str, options: RunOptions) -> HarnessBuilder:
+    """An agent whose sessions are kept in the folder that it looks at.
+
+    Raises:
+        ConfigError: The folder cannot be used, or there is no such model.
+    """
+    folder = folder_of(options.workspace)
+    store = JsonFileStore(_writable(folder.root) / RUNTIME_FOLDER)
+    return agent_builder(model, folder, max_iters=options.max_iters).state_store(store)
 
 
 def chosen_model(given: str | None) -> str | None:
@@ -117,7 +127,7 @@ def folder_of(path: Path) -> LocalWorkspace:
         raise InvalidOption("--workspace", str(path), "there is no such folder") from None
 
 
-def _checked(task: str, options: RunOptions) -> str:
+def checked(task: str, options: RunOptions) -> str:
     """The model's name, once all that can be wrong at a glance is right."""
     if not task.strip():
         raise ConfigError("the task is empty: say what is to be done")
@@ -145,7 +155,7 @@ def _session(options: RunOptions, runtime: Runtime) -> str:
     return f"{runtime.clock.now():%Y%m%d-%H%M%S}-{runtime.ids.new_id('session')[:4]}"
 
 
-async def _output(options: RunOptions, model: str, agent: ReActAgent, context: RuntimeContext) -> Output:
+async def _output(options: RunOptions, model: str, agent: HarnessAgent, context: RuntimeContext) -> Output:
     if options.json:
         return JsonOutput()
     if options.quiet:

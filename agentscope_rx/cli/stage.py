@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from agentscope_rx.agent import Agent
 from agentscope_rx.cli.conduct import conduct
 from agentscope_rx.cli.flow import Flow
 from agentscope_rx.cli.outputs import JsonOutput, Output
 from agentscope_rx.cli.render import LiveView, new_console
 from agentscope_rx.cli.tally import Tally, counted
 from agentscope_rx.messages import Msg
-from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 
@@ -62,7 +62,7 @@ class Stage:
 
             self._console.print(Text(text, style), soft_wrap=True)
 
-    async def play(self, agent: ReActAgent, task: str) -> Msg:
+    async def play(self, agent: Agent[Any], task: str) -> Msg:
         """Run a task and show it.
 
         Args:

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import dropwhile, takewhile
 from typing import Any, Final
 
 from agentscope_rx.testing.fake_provider import RecordedRequest, ScriptedReply, text, tool_calls
@@ -101,12 +102,9 @@ def last_results(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     Args:
         messages: The messages of a request.
     """
-    results: list[str] = []
-    for message in reversed(messages):
-        if message["role"] != "tool":
-            break
-        results.append(str(message["content"]))
-    return results[::-1]
+    backwards = dropwhile(lambda message: message["role"] == "user", reversed(messages))  # what state comes after them
+    results = takewhile(lambda message: message["role"] == "tool", backwards)
+    return [str(message["content"]) for message in results][::-1]
 
 
 def matches(result: str) -> list[tuple[str, int, str]]:

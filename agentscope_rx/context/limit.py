@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from agentscope_rx.context.policy import ContextPolicy
+from agentscope_rx.errors import InvalidOption
+from agentscope_rx.requests import GenerateOptions
 from agentscope_rx.step import Step
 
 #: A model whose window is not known (facts F.6).
@@ -52,6 +54,31 @@ def input_limit(window: int | None, max_output: int, policy: ContextPolicy) -> I
     return InputLimit(limit=limit, output=output, margin=margin, window=window)
 
 
+def asked_output(options: GenerateOptions) -> int:
+    """How long an answer the options ask for; 0 = they do not say."""
+    return max(options.max_tokens or 0, options.max_completion_tokens or 0)
+
+
+def check_room(window: int | None, options: GenerateOptions, policy: ContextPolicy) -> None:
+    """Refuse what would leave no token for input, before anything is sent.
+
+    Raises:
+        InvalidOption: The answer and the margin take the whole window.
+    """
+    limit = input_limit(window, asked_output(options), policy)
+    if limit.limit or window is None:
+        return
+    rule = (
+        f"of the model's window of {window:,} tokens the answer may take {limit.output:,} and the margin takes "
+        f"{limit.margin:,}, which leaves nothing for input"
+    )
+    if asked_output(options) >= limit.output:
+        raise InvalidOption("generate_options.max_tokens", asked_output(options), rule)
+    reserves = {"reserved_output_tokens": limit.output, "safety_margin_tokens": limit.margin}
+    name = max(reserves, key=lambda each: reserves[each])
+    raise InvalidOption(f"context_policy.{name}", reserves[name], rule)
+
+
 def request_limit(step: Step, policy: ContextPolicy) -> InputLimit:
     """The limit of the request that a step prepares, for the model of this attempt.
 
@@ -59,6 +86,4 @@ def request_limit(step: Step, policy: ContextPolicy) -> InputLimit:
         step: The step.
         policy: The policy.
     """
-    options = step.draft.options
-    asked = max(options.max_tokens or 0, options.max_completion_tokens or 0)
-    return input_limit(step.card.window, asked, policy)
+    return input_limit(step.card.window, asked_output(step.draft.options), policy)

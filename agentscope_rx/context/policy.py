@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, model_validator
 
 from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.draft import Zone
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.tokens import TokenEstimator
 
-Category: TypeAlias = Literal["system", "tools", "conversation", "transient", "references"]
+Category: TypeAlias = Zone
 
 
 class SourceFailurePolicy(StrEnum):
@@ -67,6 +69,8 @@ class ContextPolicy(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> ContextPolicy:
+        if inspect.iscoroutinefunction(self.observer):
+            raise ValueError(f"observer={self.observer!r}: a plain function, which nobody has to await")
         if list(self.pressure) != sorted(self.pressure) or not all(0 < each <= 1 for each in self.pressure):
             raise ValueError(f"pressure={self.pressure}: three rising shares between 0 and 1")
         floors = sum(each.floor for each in (self.category_budgets or {}).values())

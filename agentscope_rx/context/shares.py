@@ -3,35 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from agentscope_rx.context.policy import Category, CategoryBudget
 
 
-def category_ceilings(
-    used: Mapping[str, int], limit: int, budgets: Mapping[Category, CategoryBudget]
-) -> dict[str, int]:
-    """How much each category may take at most, given what the others take.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How the tokens of a request are shared out among its categories.
 
-    A category may take its ceiling, and borrows for it what others leave unused; what it may never have is what
-    lies below another category's floor and is not used there yet.
+    What lies below the floor of a category is kept free for it, used or not. Of the rest each may borrow what the
+    others leave, up to its ceiling. A category that is not named has no floor, and the whole as its ceiling.
 
     Args:
-        used: Tokens by category.
         limit: Tokens of the whole request.
-        budgets: Floors and ceilings; a category that is not named has none.
+        budgets: Floors and ceilings.
 
     Examples:
-        >>> budgets = {"references": CategoryBudget(ceiling=0.5), "conversation": CategoryBudget(floor=0.7)}
-        >>> category_ceilings({"conversation": 100, "references": 900}, 1_000, budgets)["references"]
-        300
+        >>> shares = Shares(limit=1_000, budgets={"conversation": CategoryBudget(floor=0.7)})
+        >>> shares.room("references"), shares.held({"conversation": 100, "references": 250})
+        (300, 950)
     """
-    kept_free = {
-        category: max(used.get(category, 0), int(budget.floor * limit)) for category, budget in budgets.items()
-    }
-    ceilings: dict[str, int] = {}
-    for category in used:
-        ceiling = int(budgets[category].ceiling * limit) if category in budgets else limit  # type: ignore[index]
-        reserved = sum(tokens - used.get(other, 0) for other, tokens in kept_free.items() if other != category)
-        others = sum(tokens for other, tokens in used.items() if other != category)
-        ceilings[category] = max(0, min(ceiling, limit - reserved - others))
-    return ceilings
+
+    limit: int
+    budgets: Mapping[Category, CategoryBudget]
+
+    def floor(self, category: Category) -> int:
+        """What is kept free for a category; it is never asked to have less."""
+        return int(self.budgets[category].floor * self.limit) if category in self.budgets else 0
+
+    def ceiling(self, category: Category) -> int:
+        """What a category may have at most."""
+        return int(self.budgets[category].ceiling * self.limit) if category in self.budgets else self.limit
+
+    def room(self, category: Category) -> int:
+        """What a category may have at most while others have no more than their floors."""
+        kept_free = sum(self.floor(other) for other in self.budgets if other != category)
+        return max(self.floor(category), min(self.ceiling(category), self.limit - kept_free))
+
+    def held(self, used: Mapping[Category, int]) -> int:
+        """What is used or kept free, all in all."""
+        categories = dict.fromkeys((*used, *self.budgets))
+        return sum(max(used.get(each, 0), self.floor(each)) for each in categories)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
@@ -35,8 +34,10 @@ class ContextRequest:
     purpose: Purpose = "reasoning"
 
 
-#: Gives blocks: at once, as an awaitable, or as an Observable of one list.
+#: Gives blocks: as an async function; as a plain one, which runs in a thread; or as an Observable of one list.
 Loader: TypeAlias = Callable[[ContextRequest], "Sequence[ContextBlock] | Awaitable[Sequence[ContextBlock]] | Any"]
+#: Asks a loader, in whichever way it wants to be asked.
+Ask: TypeAlias = Callable[[Loader, ContextRequest], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,8 @@ class ContextSource:
     Args:
         name: Its name; blocks are known as `source/<name>/<block id>`.
         load: Asked once for each request.
-        timeout: Seconds that it may take.
+        timeout: Seconds that it may take, on the loop's clock. A plain function that takes longer is not waited
+            for, but goes on in its thread.
         on_failure: Whether the request fails with it.
     """
 
@@ -71,34 +73,36 @@ class Loaded:
     failure: str | None = None
 
 
-async def load_source(source: ContextSource, request: ContextRequest) -> Loaded:
+async def load_source(source: ContextSource, request: ContextRequest, ask: Ask) -> Loaded:
     """Ask one source.
+
+    Args:
+        source: The source.
+        request: What it is asked.
+        ask: How loaders are asked.
 
     Raises:
         SourceFailed: It failed and may not be left out, or what it gave cannot be used; the cause is chained.
     """
+    limit = asyncio.timeout(source.timeout)
     try:
-        async with asyncio.timeout(source.timeout):
-            given = await _given(source.load(request))
+        async with limit:
+            given = await ask(source.load, request)
     except Exception as error:
         if source.on_failure is SourceFailurePolicy.OMIT:
             return Loaded(source=source, failure=type(error).__name__)
-        why = f"took longer than {source.timeout:g} s" if isinstance(error, TimeoutError) else f"failed: {error}"
+        why = (
+            f"took longer than {source.timeout:g} s" if limit.expired() else f"failed: {error or type(error).__name__}"
+        )
         raise SourceFailed(source.name, why) from error
     return Loaded(source=source, blocks=_checked(source, given))
-
-
-async def _given(result: object) -> object:
-    # An Observable is awaitable in its own way; its last item is the list.
-    return await cast("Awaitable[object]", result) if inspect.isawaitable(result) else result
 
 
 def _checked(source: ContextSource, given: object) -> tuple[ContextBlock, ...]:
     """Errors of structure are never hidden, whatever the source's failure policy."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise SourceFailed(source.name, f"gave a {type(given).__name__} and not a list of ContextBlock")
-    blocks: list[ContextBlock] = []
-    seen: set[str] = set()
+    blocks: dict[str, ContextBlock] = {}
     for block in cast("Sequence[object]", given):
         if not isinstance(block, ContextBlock):
             raise SourceFailed(source.name, f"gave a {type(block).__name__} among its blocks")
@@ -106,12 +110,10 @@ def _checked(source: ContextSource, given: object) -> tuple[ContextBlock, ...]:
             raise SourceFailed(
                 source.name, f"block {block.id!r} has kind {block.kind!r}; runtime or reference is possible"
             )
-        if block.id in seen:
-            raise SourceFailed(source.name, f"gave block {block.id!r} twice")
         if block.required and source.on_failure is SourceFailurePolicy.OMIT:
             raise SourceFailed(source.name, f"block {block.id!r} is required, but the source may be left out")
-        seen.add(block.id)
-        text = clean_text(block.text)
-        full_id = f"source/{source.name}/{clean_text(block.id)}"
-        blocks.append(replace(block, id=full_id, text=text, revision=block.revision or digest(text)))
-    return tuple(blocks)
+        full_id, text = f"source/{source.name}/{clean_text(block.id)}", clean_text(block.text)
+        if full_id in blocks:
+            raise SourceFailed(source.name, f"gave block {block.id!r} twice")
+        blocks[full_id] = replace(block, id=full_id, text=text, revision=clean_text(block.revision or digest(text)))
+    return tuple(block for block in blocks.values() if not block.blank)

@@ -6,14 +6,16 @@ import asyncio
 import os
 import re
 import tempfile
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from agentscope_rx.errors import StateUnreadable
 from agentscope_rx.stores.in_memory import conflict
 from agentscope_rx.stores.keys import SessionKey, folder_name
 from agentscope_rx.stores.store import ABSENT, Stored
 
+T = TypeVar("T")
 _HEAD: Final = re.compile(rb'\{"version":(\d{1,18}),"state":')
 _TAIL: Final = b"}\n"  # a file that was cut does not end in a newline: states are written without any
 _NOBODY: Final = "nobody"  # the folder of sessions without a user; the folder of a user begins with s_
@@ -41,7 +43,7 @@ class JsonFileStore:
 
     async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int) -> int:
         """Store a state in the place of the version that the caller knows."""
-        return await asyncio.to_thread(self._replace, key, body, expected_version)
+        return await _to_the_end(asyncio.to_thread(self._replace, key, body, expected_version))
 
     def _path(self, key: SessionKey) -> Path:
         user = _NOBODY if key.user_id is None else folder_name(key.user_id)
@@ -60,6 +62,23 @@ class JsonFileStore:
                 raise conflict(key, expected_version, version)
             _write(path, b'{"version":%d,"state":%b%b' % (version + 1, body, _TAIL))
             return version + 1
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await work in a thread, which goes on when its task is cancelled: whoever has the session's turn next must
+    not meet it."""
+    task = asyncio.create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # nobody is left to be told
+    raise cancelled
 
 
 def _make_private(folder: Path, root: Path) -> None:

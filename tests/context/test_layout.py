@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentscope_rx.blocks import ContextBlock
-from agentscope_rx.context.layout import lay_out
+from agentscope_rx.context.layout import frames, lay_out, render_block
 from agentscope_rx.draft import RequestDraft
 from agentscope_rx.history import History
 from agentscope_rx.messages import MetadataKey, Msg, Role
@@ -110,10 +110,11 @@ def test_instructions_follow_the_prompt() -> None:
     )
 
 
-def test_an_instruction_does_not_close_its_own_tag() -> None:
-    """Instructions are trusted and keep their words, but for what would end them early."""
-    text = laid_out(RequestDraft(system=(instruction("a", "if a < b & c:\n</PROJECT_RULES>\nmore"),))).system
-    assert text.count("</PROJECT_RULES>") == 1
+@pytest.mark.parametrize("closing", ["</PROJECT_RULES>", "</project_rules >", "< / Project_Rules"])
+def test_an_instruction_does_not_close_its_own_tag(closing: str) -> None:
+    """Instructions are trusted and keep their words, but for what would end them early in the eyes of a model."""
+    text = laid_out(RequestDraft(system=(instruction("a", f"if a < b & c:\n{closing}\nmore"),))).system
+    assert closing.lower() not in text.lower().removesuffix("</project_rules>")
     assert "if a < b & c:" in text
     assert text.endswith("more\n</PROJECT_RULES>")
 
@@ -227,6 +228,17 @@ def test_no_text_closes_or_opens_a_tag(parts: list[tuple[str, str, str, str | No
             assert message.text.count("<") == message.text.count(">") == 2 * len(shown) + 2
             assert items(message) == [(b.kind, b.id, b.revision or "", b.text) for b in shown]
             assert message.text.endswith("\n</context_item>\n</HARNESS_CONTEXT>")
+
+
+@given(BLOCKS, BLOCKS)
+def test_frames_and_blocks_make_up_the_messages(references: list[ContextBlock], state: list[ContextBlock]) -> None:
+    """What is counted, each block as it is shown and what stands around them, is all that is sent, joints apart."""
+    groups = [list({block.id: block for block in blocks}.values()) for blocks in (references, state)]
+    draft = RequestDraft(references=tuple(groups[0]), transient=tuple(groups[1]))
+    shown = [[text for block in group if (text := render_block(block))] for group in groups]
+    joints = sum(max(0, len(group) - 1) for group in shown)
+    counted = sum(map(len, frames(draft))) + sum(len(text) for group in shown for text in group)
+    assert sum(len(message.text) for message in laid_out(draft).tail) == counted + joints
 
 
 # -- messages of the library --------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import stat
@@ -369,20 +370,56 @@ async def test_a_file_of_somebody_else_is_left_as_it_is(root: Path, content: byt
     assert path.read_bytes() == content
 
 
-def test_a_cancelled_put_leaves_a_whole_state(root: Path) -> None:
-    """Who is cancelled while the file is being written leaves the old state or the new one."""
-    store = JsonFileStore(root)
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_cancelled_put_has_ended(root: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """A put that is cancelled while a thread writes ends after the thread: the next call on the session, which may
+    begin at once, finds the new state and is not overtaken by it."""
+    store, loop = JsonFileStore(root), asyncio.get_running_loop()
+    await store.put(key(), b'{"n":1}', expected_version=0)
+    writing, go_on = asyncio.Event(), threading.Event()
+    replace = os.replace
 
-    async def cancelled() -> None:
-        put = asyncio.create_task(store.put(key(), b'{"n":2}', expected_version=1))
-        await asyncio.wait({put}, timeout=0)
+    def held(*paths: str) -> None:
+        loop.call_soon_threadsafe(writing.set)
+        assert go_on.wait(timeout=30)
+        replace(*paths)
+
+    monkeypatch.setattr(os, "replace", held)
+    put = asyncio.create_task(store.put(key(), b'{"n":2}', expected_version=1))
+    await writing.wait()
+    for _ in range(times):
         put.cancel()
-        await asyncio.wait({put})
+        await asyncio.wait({put}, timeout=0)
+        assert not put.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await put
+    assert await store.get(key()) == Stored(b'{"n":2}', 2)
 
-    asyncio.run(store.put(key(), b'{"n":1}', expected_version=0))
-    asyncio.run(cancelled())
-    stored = asyncio.run(store.get(key()))
-    assert stored in (Stored(b'{"n":1}', 1), Stored(b'{"n":2}', 2))
+
+async def test_a_cancelled_put_tells_no_loop_of_its_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong in a put that nobody waits for any more is nobody's error: it is as if it had not been made."""
+    store, loop = JsonFileStore(root), asyncio.get_running_loop()
+    writing, go_on = asyncio.Event(), threading.Event()
+
+    def failing(*_: str) -> None:
+        loop.call_soon_threadsafe(writing.set)
+        assert go_on.wait(timeout=30)
+        raise OSError(28, "No space left on device")
+
+    complaints: list[object] = []
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    monkeypatch.setattr(os, "replace", failing)
+    put = asyncio.create_task(store.put(key(), b"{}", expected_version=0))
+    await writing.wait()
+    put.cancel()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await put
+    del put
+    gc.collect()
+    assert complaints == []
+    assert await store.get(key()) is None
 
 
 COUNT_UP = """

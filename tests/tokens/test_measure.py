@@ -256,6 +256,18 @@ def test_tools_stay_bounded_too() -> None:
     assert [measure.tool(tool) for tool in tools] == first
 
 
+def test_a_tool_in_use_is_remembered_whatever_else_is_counted() -> None:
+    """The tools of an agent stay the same objects, and are known by that."""
+    estimator = Counted("tool in use")
+    measure = token_measure(estimator)
+    tool = ToolSpec(name="t", description="d", parameters={})
+    measure.tool(tool)
+    for i in range(5_000):
+        measure.block(f"text {i}")
+    measure.tool(tool)
+    assert len(estimator.asked) == 5_001
+
+
 def test_there_is_one_measure_for_each_method() -> None:
     """Estimators made for each agent share their counts; other methods and other thinking do not."""
     for_model = ContextTokenEstimator.for_model

@@ -24,18 +24,6 @@ def to_message(m):
     return Msg.assistant(m["content"])
 
 
-def batches(history):
-    """What `observe` can take at once: results first, since they answer calls that the session already holds."""
-    batch = []
-    for m in history:
-        if m["role"] == "tool" and batch and batch[-1]["role"] != "tool":
-            yield batch
-            batch = []
-        batch.append(m)
-    if batch:
-        yield batch
-
-
 class AgentscopeRx(Peer):
     LABEL = "agentscope_rx"
     VENV = "agentscope_rx"
@@ -67,8 +55,8 @@ class AgentscopeRx(Peer):
 
     async def session(self, agent, history):
         ctx = RuntimeContext(session_id=f"session-{next(self.number)}")
-        for batch in batches(history):
-            await agent.observe([to_message(m) for m in batch], ctx)
+        if history:
+            await agent.observe([to_message(m) for m in history], ctx)
         return ctx
 
     async def turn(self, agent, session, prompt, seen):
