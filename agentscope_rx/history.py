@@ -9,7 +9,7 @@ exchange and each leaf.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final, Protocol, TypeVar, cast
 
@@ -125,6 +125,10 @@ class Leaf:
         after = tuple(exchange.mapped(change, key) for exchange in self.exchanges)
         return _remember(self._mapped, key, self if _same(after, self.exchanges) else Leaf(after))
 
+    @property
+    def has_nameless(self) -> bool:
+        return self.measure(_NAMELESS)
+
     def without(self, ids: frozenset[str]) -> Leaf:
         kept = tuple(x for x in self.exchanges if not any(message.id in ids for message in x.messages))
         return self if len(kept) == len(self.exchanges) else Leaf(kept)
@@ -236,6 +240,18 @@ class History:
         leaves = tuple(kept for leaf in self.leaves if (kept := leaf.without(ids)).exchanges)
         return self if _same(leaves, self.leaves) else History(leaves=leaves)
 
+    def identified(self, new_id: Callable[[], str]) -> History:
+        """Give an id to each message that has none: what an operator has made, a summary for instance."""
+
+        def named(message: Msg) -> Msg:
+            return message if message.id else replace(message, id=new_id())
+
+        leaves = tuple(
+            Leaf(tuple(exchange.map(named) for exchange in leaf.exchanges)) if leaf.has_nameless else leaf
+            for leaf in self.leaves
+        )
+        return self if _same(leaves, self.leaves) else History(leaves=leaves)
+
     def replace_first(self, count: int, *by: Msg) -> History:
         """Put messages in the place of the first `count` exchanges."""
         kept: list[Leaf] = []
@@ -275,6 +291,19 @@ class _OpenCalls:
 
 
 OPEN_CALLS: Final[Measure[tuple[ToolUseBlock, ...]]] = _OpenCalls()
+
+
+class _Nameless:
+    """Whether a message has no id, as a measure."""
+
+    def of(self, exchange: Exchange, /) -> bool:
+        return not all(message.id for message in exchange.messages)
+
+    def join(self, parts: Sequence[bool], /) -> bool:
+        return any(parts)
+
+
+_NAMELESS: Final[Measure[bool]] = _Nameless()
 
 
 # -- edits --------------------------------------------------------------------------------------------------

@@ -266,6 +266,7 @@ def _then(result: T | Awaitable[T], kind: type[T], use: Callable[[T], Step]) -> 
 def _propose(step: Step, history: History, name: str) -> Step:
     if history is step.history:
         return step
+    history = history.identified(lambda: step.run.runtime.ids.new_id("message"))
     try:
         edits = edits_between(step.history, history)
     except ValueError as error:

@@ -485,3 +485,18 @@ async def test_a_lifted_operator_is_an_rx_operator() -> None:
         (130.0, "completed"),
     ]
     assert [len(step.draft.references) for step in recorded.values] == [2, 2]
+
+
+async def test_messages_that_an_operator_makes_get_an_id() -> None:
+    """A summary is made without an id and gets one; two of them are never taken for one that was rewritten."""
+
+    @history_operator
+    def summarise(history: History, step: Step) -> History:
+        return history.replace_first(2, Msg.user("in short: one"), Msg.user("in short: two"))
+
+    run = a_run(a_history(["a", "b", "c"]))
+    after = await last(summarise(reactivex.of(a_step(run=run))))
+    ids = [message.id for message in after.history.messages]
+    assert len({*ids}) == 3
+    assert all(ids)
+    assert [message.text for message in after.history.messages] == ["in short: one", "in short: two", "c"]
