@@ -1,40 +1,99 @@
-"""Agents whose every reasoning step is an Rx pipeline, and whose every event leaves through one observable."""
+"""Agents whose every reasoning step is an Rx pipeline, and whose every event leaves through one observable.
+
+A name is loaded when it is first used: a program that needs a message class does not load the HTTP models.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from agentscope_rx.__about__ import __version__ as __version__
-from agentscope_rx.blocks import ContextBlock as ContextBlock
-from agentscope_rx.builder import AgentBuilder as AgentBuilder
-from agentscope_rx.condense import condense as condense
-from agentscope_rx.context.policy import CategoryBudget as CategoryBudget
-from agentscope_rx.context.policy import ContextPolicy as ContextPolicy
-from agentscope_rx.context.policy import SourceFailurePolicy as SourceFailurePolicy
-from agentscope_rx.context.sources import ContextRequest as ContextRequest
-from agentscope_rx.event_stream import EventStream as EventStream
-from agentscope_rx.event_stream import Reply as Reply
-from agentscope_rx.harness_agent import HarnessAgent as HarnessAgent
-from agentscope_rx.manifest import ContextManifest as ContextManifest
-from agentscope_rx.messages import GenerateReason as GenerateReason
-from agentscope_rx.messages import Msg as Msg
-from agentscope_rx.messages import Role as Role
-from agentscope_rx.models import HttpxChatModel as HttpxChatModel
-from agentscope_rx.models import OpenAIChatModel as OpenAIChatModel
-from agentscope_rx.pipeline import Pipeline as Pipeline
-from agentscope_rx.preparation import PreparedRequest as PreparedRequest
-from agentscope_rx.pulling import Stream as Stream
-from agentscope_rx.pulling import block as block
-from agentscope_rx.pulling import iterate as iterate
-from agentscope_rx.pulling import last as last
-from agentscope_rx.react_agent import ReActAgent as ReActAgent
-from agentscope_rx.requests import ExecutionConfig as ExecutionConfig
-from agentscope_rx.requests import GenerateOptions as GenerateOptions
-from agentscope_rx.runtime import Runtime as Runtime
-from agentscope_rx.runtime_context import RuntimeContext as RuntimeContext
-from agentscope_rx.stores import InMemoryStore as InMemoryStore
-from agentscope_rx.stores import JsonFileStore as JsonFileStore
-from agentscope_rx.tokens import ContextTokenEstimator as ContextTokenEstimator
-from agentscope_rx.tokens import preload as preload
-from agentscope_rx.tools import ToolContext as ToolContext
-from agentscope_rx.tools import Toolkit as Toolkit
-from agentscope_rx.tools import tool as tool
-from agentscope_rx.usage import ChatUsage as ChatUsage
-from agentscope_rx.workspace import InMemoryWorkspace as InMemoryWorkspace
-from agentscope_rx.workspace import LocalWorkspace as LocalWorkspace
+
+if TYPE_CHECKING:
+    from agentscope_rx.blocks import ContextBlock as ContextBlock
+    from agentscope_rx.builder import AgentBuilder as AgentBuilder
+    from agentscope_rx.condensing import condense as condense
+    from agentscope_rx.context.policy import CategoryBudget as CategoryBudget
+    from agentscope_rx.context.policy import ContextPolicy as ContextPolicy
+    from agentscope_rx.context.policy import SourceFailurePolicy as SourceFailurePolicy
+    from agentscope_rx.context.sources import ContextRequest as ContextRequest
+    from agentscope_rx.event_stream import EventStream as EventStream
+    from agentscope_rx.event_stream import Reply as Reply
+    from agentscope_rx.harness_agent import HarnessAgent as HarnessAgent
+    from agentscope_rx.manifest import ContextManifest as ContextManifest
+    from agentscope_rx.messages import GenerateReason as GenerateReason
+    from agentscope_rx.messages import Msg as Msg
+    from agentscope_rx.messages import Role as Role
+    from agentscope_rx.models import HttpxChatModel as HttpxChatModel
+    from agentscope_rx.models import OpenAIChatModel as OpenAIChatModel
+    from agentscope_rx.pipeline import Pipeline as Pipeline
+    from agentscope_rx.preparation import PreparedRequest as PreparedRequest
+    from agentscope_rx.pulling import Stream as Stream
+    from agentscope_rx.pulling import block as block
+    from agentscope_rx.pulling import iterate as iterate
+    from agentscope_rx.pulling import last as last
+    from agentscope_rx.react_agent import ReActAgent as ReActAgent
+    from agentscope_rx.requests import ExecutionConfig as ExecutionConfig
+    from agentscope_rx.requests import GenerateOptions as GenerateOptions
+    from agentscope_rx.runtime import Runtime as Runtime
+    from agentscope_rx.runtime_context import RuntimeContext as RuntimeContext
+    from agentscope_rx.stores import InMemoryStore as InMemoryStore
+    from agentscope_rx.stores import JsonFileStore as JsonFileStore
+    from agentscope_rx.tokens import ContextTokenEstimator as ContextTokenEstimator
+    from agentscope_rx.tokens import preload as preload
+    from agentscope_rx.tools import ToolContext as ToolContext
+    from agentscope_rx.tools import Toolkit as Toolkit
+    from agentscope_rx.tools import tool as tool
+    from agentscope_rx.usage import ChatUsage as ChatUsage
+    from agentscope_rx.workspace import InMemoryWorkspace as InMemoryWorkspace
+    from agentscope_rx.workspace import LocalWorkspace as LocalWorkspace
+
+_HOME = {
+    "ContextBlock": "agentscope_rx.blocks",
+    "AgentBuilder": "agentscope_rx.builder",
+    "condense": "agentscope_rx.condensing",
+    "CategoryBudget": "agentscope_rx.context.policy",
+    "ContextPolicy": "agentscope_rx.context.policy",
+    "SourceFailurePolicy": "agentscope_rx.context.policy",
+    "ContextRequest": "agentscope_rx.context.sources",
+    "EventStream": "agentscope_rx.event_stream",
+    "Reply": "agentscope_rx.event_stream",
+    "HarnessAgent": "agentscope_rx.harness_agent",
+    "ContextManifest": "agentscope_rx.manifest",
+    "GenerateReason": "agentscope_rx.messages",
+    "Msg": "agentscope_rx.messages",
+    "Role": "agentscope_rx.messages",
+    "HttpxChatModel": "agentscope_rx.models",
+    "OpenAIChatModel": "agentscope_rx.models",
+    "Pipeline": "agentscope_rx.pipeline",
+    "PreparedRequest": "agentscope_rx.preparation",
+    "Stream": "agentscope_rx.pulling",
+    "block": "agentscope_rx.pulling",
+    "iterate": "agentscope_rx.pulling",
+    "last": "agentscope_rx.pulling",
+    "ReActAgent": "agentscope_rx.react_agent",
+    "ExecutionConfig": "agentscope_rx.requests",
+    "GenerateOptions": "agentscope_rx.requests",
+    "Runtime": "agentscope_rx.runtime",
+    "RuntimeContext": "agentscope_rx.runtime_context",
+    "InMemoryStore": "agentscope_rx.stores",
+    "JsonFileStore": "agentscope_rx.stores",
+    "ContextTokenEstimator": "agentscope_rx.tokens",
+    "preload": "agentscope_rx.tokens",
+    "ToolContext": "agentscope_rx.tools",
+    "Toolkit": "agentscope_rx.tools",
+    "tool": "agentscope_rx.tools",
+    "ChatUsage": "agentscope_rx.usage",
+    "InMemoryWorkspace": "agentscope_rx.workspace",
+    "LocalWorkspace": "agentscope_rx.workspace",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return ["__version__", *_HOME]

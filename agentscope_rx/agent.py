@@ -131,9 +131,13 @@ class Agent(ABC, Generic[OptionsT]):
 
     # -- the end --------------------------------------------------------------------------------------------
 
+    def refuse(self) -> None:
+        """Refuse all later calls; runs that are open go on."""
+        self._closed = True
+
     async def close(self) -> None:
         """Interrupt open runs, wait up to 5 s for them, then cancel what is left. Later calls are refused."""
-        self._closed = True
+        self.refuse()
         for end in (Run.refuse, Run.cancel):
             with self._lock:
                 open_runs = tuple(self._runs)

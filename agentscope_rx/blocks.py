@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+from agentscope_rx.frozen import frozen
 
 #: Kinds of block that are shown without tags: the application's prompt and the library's own words.
 PLAIN: Final = frozenset({"system_input", "empty_response", "conclude"})
@@ -12,7 +14,7 @@ PLAIN: Final = frozenset({"system_input", "empty_response", "conclude"})
 SESSION: Final = "session"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ContextBlock:
     """A piece of text with an identity of its own.
 

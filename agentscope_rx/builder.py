@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypedDict, cast
 
 import reactivex
 from reactivex import Observable
+from reactivex import operators as ops
 from typing_extensions import TypeVar
 
 from agentscope_rx.agent import NOBODY, Agent
+from agentscope_rx.bridge import from_coroutine
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
@@ -27,6 +29,7 @@ from agentscope_rx.tools import Tool, Toolkit
 
 AgentT = TypeVar("AgentT", bound=Agent[Any])
 OptionsT = TypeVar("OptionsT", bound=AgentOptions, default=AgentOptions)
+T = TypeVar("T")
 
 
 class BuilderKeywords(TypedDict, total=False):
@@ -178,12 +181,33 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         self._options.key_of(context)
 
         def one_agent(_: object) -> Observable[AgentEvent]:
-            return self.build().stream_events(messages, context)
+            agent = self.build()
+            return agent.stream_events(messages, context).pipe(_and_then(agent.close), ops.finally_action(agent.refuse))
 
         return EventStream(reactivex.defer(one_agent), label="stream_events(...)")
+
+
+def _and_then(end: Callable[[], Awaitable[None]]) -> Callable[[Observable[T]], Observable[T]]:
+    """Do something at the end of a stream, good or bad, before the end is told."""
+
+    def at_end(source: Observable[T]) -> Observable[T]:
+        done: Observable[Any] = from_coroutine(end).pipe(ops.ignore_elements())
+
+        def failed(error: Exception, _: Observable[T]) -> Observable[T]:
+            return done.pipe(ops.concat(reactivex.throw(error)))
+
+        return source.pipe(ops.catch(failed), ops.concat(done))
+
+    return at_end
 
 
 def at_least(option: str, value: float, least: float) -> None:
     """Refuse a number that is too small, or no number, with an `InvalidOption`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:  # type: ignore[redundant-expr]
         raise InvalidOption(option, value, f"must be a number of at least {least}")
+
+
+def check_is(option: str, value: object, kind: type, rule: str) -> None:
+    """Refuse a value of another kind with an `InvalidOption`."""
+    if not isinstance(value, kind):
+        raise InvalidOption(option, value, rule)

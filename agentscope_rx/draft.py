@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, Literal, TypeVar, cast
 
 from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Edit, Exchange, History, unshared
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.requests import GenerateOptions, ToolSpec
@@ -21,7 +22,7 @@ _NO_REASONS: Final[Mapping[str, str]] = {}
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RequestDraft:
     """A request in zones. Its items keep their ids until the last moment; nothing is rendered before the call.
 
@@ -159,7 +160,7 @@ def _without_tools(tools: tuple[ToolSpec, ...], names: frozenset[str]) -> tuple[
 # -- what changed -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Change:
     """What an operator did to one item of a request, or to several neighbours.
 

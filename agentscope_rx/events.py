@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import cache
 from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
@@ -17,6 +17,7 @@ from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, TypeVar, c
 from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.alias_generators import to_camel
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import (
     GenerateReason,
     Msg,
@@ -32,7 +33,7 @@ E = TypeVar("E", bound="AgentEvent")
 _CAMEL = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Execution:
     """Where an event comes from: which agent, session, turn (one user command) and run (one attempt at it)."""
 
@@ -44,7 +45,7 @@ class Execution:
     run_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AgentEvent:
     """What all events have in common.
 
@@ -71,21 +72,21 @@ class AgentEvent:
         return write(event_adapter(), cast(Event, self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReplyEvent(AgentEvent):
     """An event of one stage: a model call or a batch of tool calls, which `reply_id` names."""
 
     reply_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BlockEvent(ReplyEvent):
     """An event of one block; `block_id` is unique within its stage."""
 
     block_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolEvent(ReplyEvent):
     """An event of one tool call."""
 
@@ -96,7 +97,7 @@ class ToolEvent(ReplyEvent):
 # -- the call -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AgentStart(ReplyEvent):
     """A call begins."""
 
@@ -106,7 +107,7 @@ class AgentStart(ReplyEvent):
     role: str = "assistant"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AgentResult(AgentEvent):
     """A call has its answer."""
 
@@ -114,14 +115,14 @@ class AgentResult(AgentEvent):
     result: Msg
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AgentEnd(ReplyEvent):
     """A call has ended, well or not; nothing of it comes later."""
 
     type: Literal["AGENT_END"] = "AGENT_END"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExceedMaxIters(ReplyEvent):
     """The limit of reasoning steps is reached; one more model call, without tools, will end the run."""
 
@@ -130,7 +131,7 @@ class ExceedMaxIters(ReplyEvent):
     current_iter: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RequestStop(AgentEvent):
     """An operator asked to stop early."""
 
@@ -142,7 +143,7 @@ class RequestStop(AgentEvent):
 # -- the model call -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelCallStart(ReplyEvent):
     """A request goes to the model."""
 
@@ -150,7 +151,7 @@ class ModelCallStart(ReplyEvent):
     model: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelCallEnd(ReplyEvent):
     """The model has answered, or failed: then `metadata["error"]` says how."""
 
@@ -158,14 +159,14 @@ class ModelCallEnd(ReplyEvent):
     usage: ChatUsage | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TextBlockStart(BlockEvent):
     """Text begins."""
 
     type: Literal["TEXT_BLOCK_START"] = "TEXT_BLOCK_START"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TextBlockDelta(BlockEvent):
     """A piece of text."""
 
@@ -173,21 +174,21 @@ class TextBlockDelta(BlockEvent):
     delta: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TextBlockEnd(BlockEvent):
     """Text ends."""
 
     type: Literal["TEXT_BLOCK_END"] = "TEXT_BLOCK_END"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ThinkingBlockStart(BlockEvent):
     """Thinking begins."""
 
     type: Literal["THINKING_BLOCK_START"] = "THINKING_BLOCK_START"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ThinkingBlockDelta(BlockEvent):
     """A piece of thinking."""
 
@@ -195,14 +196,14 @@ class ThinkingBlockDelta(BlockEvent):
     delta: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ThinkingBlockEnd(BlockEvent):
     """Thinking ends."""
 
     type: Literal["THINKING_BLOCK_END"] = "THINKING_BLOCK_END"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DataBlockStart(BlockEvent):
     """Media that the model makes begin."""
 
@@ -210,7 +211,7 @@ class DataBlockStart(BlockEvent):
     media_type: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DataBlockDelta(BlockEvent):
     """A piece of media, in base64."""
 
@@ -218,21 +219,21 @@ class DataBlockDelta(BlockEvent):
     delta: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DataBlockEnd(BlockEvent):
     """Media end."""
 
     type: Literal["DATA_BLOCK_END"] = "DATA_BLOCK_END"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolCallStart(ToolEvent):
     """The model begins to write a tool call."""
 
     type: Literal["TOOL_CALL_START"] = "TOOL_CALL_START"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolCallDelta(ToolEvent):
     """A piece of a tool call's arguments, as JSON text."""
 
@@ -240,14 +241,14 @@ class ToolCallDelta(ToolEvent):
     delta: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolCallEnd(ToolEvent):
     """The model has written a tool call."""
 
     type: Literal["TOOL_CALL_END"] = "TOOL_CALL_END"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HintBlockEvent(BlockEvent):
     """An instruction was put into the loop."""
 
@@ -259,14 +260,14 @@ class HintBlockEvent(BlockEvent):
 # -- tools --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolResultStart(ToolEvent):
     """A tool begins to run, or its result is made without running it."""
 
     type: Literal["TOOL_RESULT_START"] = "TOOL_RESULT_START"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolResultTextDelta(ToolEvent):
     """A piece of a tool's text."""
 
@@ -274,7 +275,7 @@ class ToolResultTextDelta(ToolEvent):
     delta: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolResultDataDelta(ToolEvent):
     """A block of a tool's result that is not text."""
 
@@ -282,7 +283,7 @@ class ToolResultDataDelta(ToolEvent):
     data: OutputBlock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolResultEnd(ToolEvent):
     """A tool's result is complete."""
 
@@ -293,7 +294,7 @@ class ToolResultEnd(ToolEvent):
 # -- people -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PermissionRule:
     """A rule that allows, denies or asks for calls of one tool; in JSON, too, under the names of its fields."""
 
@@ -305,7 +306,7 @@ class PermissionRule:
     source: str = "session"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConfirmResult:
     """A person's answer to one tool call that had to be confirmed; not an event, but part of two of them."""
 
@@ -317,7 +318,7 @@ class ConfirmResult:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RequireUserConfirm(ReplyEvent):
     """Tool calls wait for a person."""
 
@@ -325,7 +326,7 @@ class RequireUserConfirm(ReplyEvent):
     tool_calls: tuple[ToolUseBlock, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class UserConfirmResult(ReplyEvent):
     """A person has answered."""
 
@@ -333,7 +334,7 @@ class UserConfirmResult(ReplyEvent):
     confirm_results: tuple[ConfirmResult, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RequireExternalExecution(ReplyEvent):
     """Tool calls wait for somebody outside to run them."""
 
@@ -341,7 +342,7 @@ class RequireExternalExecution(ReplyEvent):
     tool_calls: tuple[ToolUseBlock, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExternalExecutionResult(ReplyEvent):
     """Somebody outside has run tool calls."""
 
@@ -349,7 +350,7 @@ class ExternalExecutionResult(ReplyEvent):
     tool_results: tuple[ToolResultBlock, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AllToolsDenied(AgentEvent):
     """Every tool call of a step was denied."""
 
@@ -357,7 +358,7 @@ class AllToolsDenied(AgentEvent):
     denied_tool_calls: tuple[ToolUseBlock, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SubagentExposed(AgentEvent):
     """A subagent can be addressed."""
 
@@ -381,7 +382,7 @@ def _in_json(value: Mapping[str, object]) -> Mapping[str, object]:
     return {key: each.to_data() if isinstance(each, HasData) else each for key, each in value.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Custom(AgentEvent):
     """Anything else, under a name of its own.
 

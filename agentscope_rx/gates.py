@@ -8,16 +8,16 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Hashable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final
 
 from agentscope_rx.errors import ReentrantCall, SessionBusy
+from agentscope_rx.frozen import frozen
 
 _held: ContextVar[frozenset[object]] = ContextVar("agentscope_rx_held_turns", default=frozenset())
 _NO_WAIT: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Waiter:
     loop: asyncio.AbstractEventLoop
     turn: asyncio.Future[None]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self, Unpack
 
 from agentscope_rx.agent import NOBODY, Agent
-from agentscope_rx.builder import AgentBuilder, BuilderKeywords, at_least
+from agentscope_rx.builder import AgentBuilder, BuilderKeywords, at_least, check_is
 from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, SourceFailurePolicy
 from agentscope_rx.context.sources import ContextSource, Loader
 from agentscope_rx.errors import InvalidOption
@@ -60,6 +60,7 @@ class HarnessAgent(Agent[HarnessOptions]):
         return HarnessBuilder(HarnessAgent, agent.options)
 
     def _make_pipeline(self, options: HarnessOptions) -> Pipeline:
+        options.check()
         return harness_pipeline(options)
 
     async def prepare(
@@ -74,7 +75,7 @@ class HarnessAgent(Agent[HarnessOptions]):
             input: What the user would say.
             context: For whom.
         """
-        return await prepare(self.prepared_call(input, context), policy=self.options.context_policy)
+        return await prepare(self.prepared_call(input, context))
 
 
 class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
@@ -86,8 +87,10 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
         """Add a trusted rule under a name: part of the System message, never left out.
 
         Raises:
-            InvalidOption: The name has other characters than letters, digits, `_`, `.` and `-`, or is taken.
+            InvalidOption: The name has other characters than letters, digits, `_`, `.` and `-`, or is taken; or the
+                text is none.
         """
+        check_is("instruction", text, str, "a text")
         return self._with(instructions=self._options.with_instruction(name, text))
 
     def instructions(self, instructions: Mapping[str, str]) -> Self:
@@ -109,15 +112,22 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
 
         Args:
             name: Its name; its blocks are known as `source/<name>/<block id>`.
-            load: An async or plain function of a `ContextRequest` that gives a list of blocks, or an Observable
-                of one.
+            load: A function of a `ContextRequest` that gives a list of blocks: an async one; a plain one, which runs
+                in a thread; or one that gives an Observable of the list.
             timeout: Seconds that it may take.
             on_failure: FAIL refuses the request when it fails; OMIT goes without it, and the manifest says so.
 
         Raises:
-            InvalidOption: The name is taken or malformed, or the time-out is not above 0.
+            InvalidOption: The name is taken or malformed, the loader no function, the time-out not above 0, or the
+                failure policy none.
         """
+        if not callable(load):
+            raise InvalidOption("context_source", load, "a function that loads blocks")
         at_least("timeout", timeout, 0)
+        if not timeout:
+            raise InvalidOption("timeout", timeout, "must be above 0")
+        if on_failure not in tuple(SourceFailurePolicy):
+            raise InvalidOption("on_failure", on_failure, f"one of {', '.join(SourceFailurePolicy)}")
         source = ContextSource(name=name, load=load, timeout=timeout, on_failure=SourceFailurePolicy(on_failure))
         return self._with(sources=self._options.with_source(source))
 
@@ -133,33 +143,51 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
         return self._with(concurrent_sources=concurrent)
 
     def context_policy(self, policy: ContextPolicy) -> Self:
-        """How much may go into a request."""
+        """How much may go into a request.
+
+        Raises:
+            InvalidOption: It is no `ContextPolicy`.
+        """
+        check_is("context_policy", policy, ContextPolicy, "a ContextPolicy(...)")
         return self._with(context_policy=policy)
 
     def context_selection_policy(self, policy: SelectionPolicy) -> Self:
-        """Which optional block is left out first when a request is too large."""
+        """Which optional block is left out first when a request is too large.
+
+        Raises:
+            InvalidOption: It is no function.
+        """
+        if not callable(policy):
+            raise InvalidOption("context_selection_policy", policy, "a function of the optional blocks")
         return self._with(selection_policy=policy)
 
     def workspace(self, workspace: str | Path | WorkspaceFS) -> Self:
         """The folder that the agent works in, or any workspace.
 
-        A folder is made when the agent is built. Without this option it is the one that the environment variable
-        `AGENTSCOPE_WORKSPACE` names, else `.agentscope/workspace` below the current one.
+        A folder is made when the agent is built, and keeps the states of sessions in its private part. Without this
+        option it is the one that the environment variable `AGENTSCOPE_WORKSPACE` names, else `.agentscope/workspace`
+        below the current one. With any other workspace states are kept in memory, unless there is a `state_store`.
 
         Raises:
-            InvalidOption: The path is blank.
+            InvalidOption: The path is blank, or it is no workspace.
         """
         if isinstance(workspace, str) and not workspace.strip():
             raise InvalidOption("workspace", workspace, "a folder; leave the option out for the default one")
+        if not isinstance(workspace, str | Path | WorkspaceFS):  # type: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("workspace", workspace, "a folder, or an object with the verbs of WorkspaceFS")
         return self._with(workspace=Path(workspace) if isinstance(workspace, str) else workspace)
 
     def additional_context_file(self, path: str) -> Self:
-        """Show a further file of the workspace in every request."""
-        return self._with(additional_files=(*self._options.additional_files, path))
+        """Show a further file of the workspace in every request.
+
+        Raises:
+            InvalidOption: It is no path inside the workspace.
+        """
+        return self._with(additional_files=self._options.with_files((path,)))
 
     def additional_context_files(self, paths: Iterable[str]) -> Self:
         """Show several further files."""
-        return self._with(additional_files=(*self._options.additional_files, *paths))
+        return self._with(additional_files=self._options.with_files(paths))
 
     def max_context_tokens(self, tokens: int) -> Self:
         """How much workspace material is shown; memory is cut to fit. 8,000 by default."""
@@ -176,4 +204,5 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
 
     def environment_memory(self, text: str) -> Self:
         """A text for the environment section of the System message."""
+        check_is("environment_memory", text, str, "a text")
         return self._with(environment_memory=text)

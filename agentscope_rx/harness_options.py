@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
 
 from agentscope_rx.context.counting import RequestCounter, counter_for
+from agentscope_rx.context.limit import check_room
 from agentscope_rx.context.materials import WorkspaceMaterial
 from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, memory_knowledge_rest
 from agentscope_rx.context.sources import ContextSource
-from agentscope_rx.errors import InvalidOption
+from agentscope_rx.errors import InvalidOption, PathRefused
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.stores import JsonFileStore, StateStore
-from agentscope_rx.workspace import LocalWorkspace, WorkspaceFS
+from agentscope_rx.workspace import RUNTIME_FOLDER, LocalWorkspace, WorkspaceFS, resolve_path
 
 WORKSPACE_VARIABLE: Final = "AGENTSCOPE_WORKSPACE"
-RUNTIME_FOLDER: Final = ".agentscope-runtime"
 _DEFAULT_WORKSPACE: Final = Path(".agentscope") / "workspace"
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 
@@ -44,6 +45,22 @@ class HarnessOptions(AgentOptions):
         _check_name("instruction", name, [known for known, _ in self.instructions])
         return (*self.instructions, (name, text))
 
+    def with_files(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """The additional files with more."""
+        if isinstance(paths, str):
+            raise InvalidOption("additional_context_files", paths, "several paths; for one, additional_context_file")
+        files = list(self.additional_files)
+        for path in paths:
+            try:
+                file = str(resolve_path(path))
+            except (PathRefused, TypeError) as error:
+                raise InvalidOption("additional_context_file", path, str(error)) from error
+            if file == ".":
+                raise InvalidOption("additional_context_file", path, "a file of the workspace, not the workspace")
+            if file not in files:
+                files.append(file)
+        return tuple(files)
+
     def with_source(self, source: ContextSource) -> tuple[ContextSource, ...]:
         """The sources with one more."""
         _check_name("context_source", source.name, [known.name for known in self.sources])
@@ -53,16 +70,26 @@ class HarnessOptions(AgentOptions):
     def folder(self) -> Path | None:
         """The workspace's folder; None where it is not one of this machine."""
         if self.workspace is None:
-            return Path(os.environ.get(WORKSPACE_VARIABLE, "").strip() or _DEFAULT_WORKSPACE).absolute()
-        return self.workspace.absolute() if isinstance(self.workspace, Path) else None
+            named = os.environ.get(WORKSPACE_VARIABLE, "").strip()
+            return (Path(named).expanduser() if named else _DEFAULT_WORKSPACE).absolute()
+        return self.workspace.expanduser().absolute() if isinstance(self.workspace, Path) else None
 
     @cached_property
     def files(self) -> WorkspaceFS:
-        """The workspace."""
+        """The workspace.
+
+        Raises:
+            InvalidOption: There can be no such folder.
+        """
         if self.folder is None:
             return cast(WorkspaceFS, self.workspace)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return LocalWorkspace(self.folder)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return LocalWorkspace(self.folder)
+        except OSError as error:
+            raise InvalidOption(
+                "workspace", str(self.folder), f"a folder that is there or can be made ({error})"
+            ) from error
 
     @property
     def store(self) -> StateStore:
@@ -77,14 +104,25 @@ class HarnessOptions(AgentOptions):
         """Where the workspace's material comes from; None where it is not shown."""
         if not self.workspace_context:
             return None
+        folder = self.files.root if isinstance(self.files, LocalWorkspace) else None
         return WorkspaceMaterial(
             files=self.files,
-            name=self.folder.name if self.folder is not None else "workspace",
+            name="workspace" if folder is None else folder.name,
+            location="" if folder is None else str(folder),
             agent_name=self.name,
             additional_files=self.additional_files,
             max_tokens=self.max_context_tokens,
             environment_memory=self.environment_memory,
         )
+
+    def check(self) -> None:
+        """Refuse what could never be sent.
+
+        Raises:
+            InvalidOption: The model's window has no room for input beside the answer.
+        """
+        if self.model is not None:
+            check_room(self.model.context_window, self.generate_options, self.context_policy)
 
     @property
     def counter(self) -> RequestCounter:
@@ -93,7 +131,7 @@ class HarnessOptions(AgentOptions):
 
 
 def _check_name(option: str, name: str, taken: list[str]) -> None:
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):  # type: ignore[reportUnnecessaryIsInstance]
         raise InvalidOption(option, name, "letters, digits, '_', '.' and '-', beginning with a letter or digit")
     if name in taken:
         raise InvalidOption(option, name, "this name is taken already")

@@ -9,11 +9,12 @@ exchange and each leaf.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Final, Protocol, TypeVar, cast
 
 from agentscope_rx.errors import InvalidToolPairs
+from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import Msg, Role, ToolResultBlock, ToolUseBlock
 
 A = TypeVar("A")
@@ -309,7 +310,7 @@ _NAMELESS: Final[Measure[bool]] = _Nameless()
 # -- edits --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Edit:
     """Neighbouring exchanges that gave way to others: at once manifest entry, log record and unit of undo."""
 

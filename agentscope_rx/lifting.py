@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from reactivex import Observable, abc
@@ -18,6 +18,7 @@ from reactivex.disposable import SerialDisposable, SingleAssignmentDisposable
 from agentscope_rx.bridge import from_awaitable
 from agentscope_rx.draft import RequestDraft, changes_between, versions_kept
 from agentscope_rx.errors import EditRefused, StepLost
+from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History, apply_edits, edits_between
 from agentscope_rx.step import Step, Timing
 
@@ -31,7 +32,7 @@ HistoryFunction: TypeAlias = Callable[[History, Step], "History | Awaitable[Hist
 EffectFunction: TypeAlias = Callable[[Step], Outcome]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Operator:
     """A step operator with a name and a kind. Neighbours in a pipeline run in one subscription.
 

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from agentscope_rx.blocks import ContextBlock, by_priority, system_order, transient_order
 from agentscope_rx.draft import Change, RequestDraft, Zone
+from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Exchange, History, Leaf, Measure
 from agentscope_rx.messages import NOTHING, Msg, message_adapter
 from agentscope_rx.requests import Purpose, ToolSpec
@@ -40,7 +41,7 @@ class Validation(StrEnum):
     BUILD_FAILED = "build_failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ManifestItem:
     """One item of a request.
 
@@ -67,7 +68,7 @@ class ManifestItem:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prefix:
     """How much of a request is, from its beginning, what the session's previous request was.
 

@@ -7,7 +7,7 @@ session accepts it, so that equal input gives equal messages and a recorded run 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache
@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, Final, Literal, NoReturn, TypeAlias, Typ
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.alias_generators import to_camel
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.usage import ChatUsage
 from agentscope_rx.wire import write
 
@@ -100,7 +101,7 @@ _OWN_NAMES: Final = ConfigDict()
 # -- blocks -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class URLSource:
     """Media that lie somewhere else."""
 
@@ -111,7 +112,7 @@ class URLSource:
     mime_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Base64Source:
     """Media that are part of the message."""
 
@@ -125,7 +126,7 @@ class Base64Source:
 Source: TypeAlias = Annotated[URLSource | Base64Source, Field(discriminator="type")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TextBlock:
     """Plain text."""
 
@@ -133,7 +134,7 @@ class TextBlock:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ThinkingBlock:
     """What the model thought. `metadata` holds what the provider wants back word for word."""
 
@@ -142,7 +143,7 @@ class ThinkingBlock:
     metadata: Mapping[str, object] = field(default_factory=_nothing)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DataBlock:
     """An image, a sound or a file."""
 
@@ -152,7 +153,7 @@ class DataBlock:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolUseBlock:
     """A tool call that the model asks for.
 
@@ -175,7 +176,7 @@ class ToolUseBlock:
     state: ToolCallState = ToolCallState.PENDING
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HintBlock:
     """An instruction that was put into the loop."""
 
@@ -185,7 +186,7 @@ class HintBlock:
     source: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolResultBlock:
     """What a tool call gave. One TOOL message holds exactly one."""
 
@@ -217,7 +218,7 @@ _ALLOWED: Final[Mapping[Role, tuple[type, ...]]] = {
 # -- messages -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Msg:
     """One message of a conversation.
 

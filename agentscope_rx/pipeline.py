@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 from reactivex import Observable, abc
 from reactivex import operators as ops
 
 from agentscope_rx.errors import PipelineError, StepLost
+from agentscope_rx.frozen import frozen
 from agentscope_rx.lifting import Attempt, Kind, Operator, StepOperator, chain, name_of, noted
 from agentscope_rx.step import Step
 
@@ -18,7 +19,7 @@ Entry: TypeAlias = "Operator | StockOperator | Pipeline"
 _REQUIRED: Final = ("begin_request", "commit_history", "call_model")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StockOperator:
     """An Rx operator in the pipeline: its source is everything before it in its group."""
 
@@ -26,7 +27,7 @@ class StockOperator:
     operator: StepOperator
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NamedGuard:
     """What decides how a group, or one operator, is run: again, within a time, with another model."""
 
@@ -34,7 +35,7 @@ class NamedGuard:
     guard: Guard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Description:
     """One line of `print(pipeline)`.
 
@@ -53,7 +54,7 @@ class Description:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pipeline:
     """Operators in order, under a name. Every change gives another pipeline.
 
@@ -264,6 +265,11 @@ def _entry(operator: StepOperator | Pipeline, name: str | None = None) -> Entry:
 
 
 def _guarded(entry: Entry, guard: NamedGuard) -> Entry:
+    if isinstance(entry, StockOperator):
+        raise PipelineError(
+            f"{entry.name} cannot be guarded: it acts on everything before it in its group, and alone it would act on "
+            "nothing. Put the guard around an operator or a group, or the stock operator around one"
+        )
     group = entry if isinstance(entry, Pipeline) else Pipeline(name=entry.name, entries=(entry,), single=True)
     return replace(group, guards=(*group.guards, guard))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import agentscope_rx.operators as op
 from agentscope_rx.context.materials import instruction_blocks
+from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.harness_options import HarnessOptions
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
@@ -18,7 +19,7 @@ def react_pipeline(options: AgentOptions) -> Pipeline:
         op.validate_request(),
         op.commit_history(),
     )
-    return _step(prepare.guard("prepare", op.report_context(policy=None), name="report_context"), options)
+    return _step(prepare, options, policy=None)
 
 
 def harness_pipeline(options: HarnessOptions) -> Pipeline:
@@ -39,14 +40,14 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
         op.validate_request(policy=policy),
         op.commit_history(),
     )
-    return _step(prepare.guard("prepare", op.report_context(policy=policy), name="report_context"), options)
+    return _step(prepare, options, policy=policy)
 
 
-def _step(prepare: Pipeline, options: AgentOptions) -> Pipeline:
-    """The whole step, as the user wants it."""
+def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | None) -> Pipeline:
+    """The whole step, as the user wants it; the report of `prepare` is about all that they put into and around it."""
     call_model = op.call_model(execution=options.execution, chunks=options.chunk_operators)
     request = Pipeline.of("request", prepare, call_model)
     pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.toolkit))
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
-    return pipeline.check_complete()
+    return pipeline.guard("prepare", op.report_context(policy=policy), name="report_context").check_complete()

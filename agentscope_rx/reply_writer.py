@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 import agentscope_rx.events as ev
-from agentscope_rx.condense import OPAQUE_KEY, CallPieces, ReplyBuilder
+from agentscope_rx.condensing import OPAQUE_KEY, CallPieces, ReplyBuilder
 from agentscope_rx.messages import Msg
 from agentscope_rx.requests import CallDelta, ModelChunk
 from agentscope_rx.step import Step

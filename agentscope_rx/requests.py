@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
 from agentscope_rx.messages import Msg
 from agentscope_rx.usage import ChatUsage
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolSpec:
     """A tool as the model sees it.
 
@@ -52,7 +53,7 @@ class GenerateOptions(BaseModel):
         additional_query: Further parameters of the URL.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     temperature: float | None = Field(default=None, ge=0)
     top_p: float | None = Field(default=None, gt=0, le=1)
@@ -90,7 +91,7 @@ class ExecutionConfig(BaseModel):
         backoff_multiplier: How much longer each next wait is.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     timeout: float = Field(default=300.0, gt=0)
     connect_timeout: float = Field(default=10.0, gt=0)
@@ -105,7 +106,7 @@ class ExecutionConfig(BaseModel):
 Purpose = Literal["reasoning", "summary", "memory"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelRequest:
     """A request, laid out in the order in which the model reads it but not yet written as bytes.
 
@@ -136,7 +137,7 @@ class ModelRequest:
         return (*system, *self.conversation.messages, *self.tail)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class CallDelta:
     """A piece of a tool call.
 
@@ -155,7 +156,7 @@ class CallDelta:
     opaque: Mapping[str, object] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class ModelChunk:
     """A piece of a model's answer.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import reactivex
@@ -15,8 +15,9 @@ from reactivex.disposable import SingleAssignmentDisposable
 
 import agentscope_rx.events as ev
 from agentscope_rx.bridge import Scope, SourceTask, running_loop
-from agentscope_rx.condense import REASON_KEY
+from agentscope_rx.condensing import REASON_KEY
 from agentscope_rx.errors import AgentClosed, ProviderError
+from agentscope_rx.frozen import frozen
 from agentscope_rx.live import LiveRuns
 from agentscope_rx.logs import logger
 from agentscope_rx.messages import GenerateReason, Msg, timestamp_of
@@ -33,7 +34,7 @@ _CLOSED: Final = "the agent was closed while this call waited for its session's 
 _FAILED_CONCLUSION: Final = "The limit of steps was reached, and the closing summary failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Call:
     """What is called: an agent, with an input, for somebody.
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeVar, overload
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import NOTHING
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RuntimeContext:
     """User, session, and things that tools and sources may ask for; the model never sees any of it.
 

@@ -7,13 +7,14 @@ what it means for the state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import ClassVar, Final, Protocol
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
+from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Edit, Exchange, History, Measure, apply_edits
 from agentscope_rx.messages import Msg
 from agentscope_rx.wire import to_json
@@ -27,14 +28,14 @@ class Record(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolContextState:
     """Which groups of tools are switched on; None = those that the toolkit switches on by itself."""
 
     activated_groups: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AgentState:
     """Everything that a session keeps between two calls.
 
@@ -91,7 +92,7 @@ class AgentState:
 # -- records ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class InputAccepted:
     """Messages came from outside: from the user, or from an observed agent."""
 
@@ -101,7 +102,7 @@ class InputAccepted:
         return _appended(state, self.messages)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class CallsClosed:
     """Open tool calls that nobody can answer any more got a result that says so."""
 
@@ -111,7 +112,7 @@ class CallsClosed:
         return _appended(state, self.results)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class ReplyRecorded:
     """The model answered, or the agent spoke in its own name."""
 
@@ -121,7 +122,7 @@ class ReplyRecorded:
         return _appended(state, (self.message,))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class ReplyBroken:
     """A model call ended in the middle of its answer.
 
@@ -137,7 +138,7 @@ class ReplyBroken:
         return state if self.kept is None else _appended(state, (self.kept,))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class ResultsRecorded:
     """Tool calls have their results, with the groups of tools that the tools switched."""
 
@@ -151,7 +152,7 @@ class ResultsRecorded:
         return replace(after, tool_context=ToolContextState(activated_groups=self.activated_groups))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class HistoryEdited:
     """The working history was shortened or rewritten, and the request that needed it passed its checks."""
 
@@ -181,7 +182,7 @@ class _MessagesAsJson:
 _JSON: Final[Measure[bytes]] = _MessagesAsJson()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _StoredState:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
 from agentscope_rx.draft import Change, RequestDraft
 from agentscope_rx.events import AgentEvent, Execution, stamp
+from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
 from agentscope_rx.messages import GenerateReason, Msg
 from agentscope_rx.requests import Model, Purpose
@@ -21,7 +22,7 @@ E = TypeVar("E", bound=AgentEvent)
 _NONE_YET: Final = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelCard:
     """What a request must know of the model that it is prepared for.
 
@@ -55,7 +56,7 @@ class ModelCard:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunIdentity:
     """Who runs, for whom: agent, session, turn (one user command) and run (one attempt at it).
 
@@ -175,7 +176,7 @@ class RunHandle:
         return again
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Timing:
     """How long an operator took, in seconds of the run's clock."""
 
@@ -183,7 +184,7 @@ class Timing:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Finish:
     """An operator wants the run to end here.
 
@@ -208,7 +209,7 @@ class Mode(StrEnum):
     CONCLUDE = "conclude"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """One reasoning step, as data. Operators never change it; they return another one.
 

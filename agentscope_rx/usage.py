@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import ConfigDict
 from pydantic.alias_generators import to_camel
 
+from agentscope_rx.frozen import frozen
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen
 class ChatUsage:
     """What one model call, or several, consumed.
 

@@ -35,8 +35,6 @@ from agentscope_rx.operators._commit_history import commit_history as commit_his
 from agentscope_rx.operators._evict_optional_blocks import evict_optional_blocks as evict_optional_blocks
 from agentscope_rx.operators._load_materials import load_materials as load_materials
 from agentscope_rx.operators._load_sources import load_sources as load_sources
-from agentscope_rx.operators._report_context import furthest as furthest
-from agentscope_rx.operators._report_context import manifest_of as manifest_of
 from agentscope_rx.operators._report_context import report_context as report_context
 from agentscope_rx.operators._run_tools import run_tools as run_tools
 from agentscope_rx.operators._validate_request import validate_request as validate_request

@@ -8,6 +8,7 @@ from reactivex import operators as ops
 
 from agentscope_rx.context.limit import request_limit
 from agentscope_rx.context.policy import ContextPolicy
+from agentscope_rx.draft import RequestDraft
 from agentscope_rx.errors import (
     AgentScopeError,
     ContextBudgetExceeded,
@@ -18,8 +19,9 @@ from agentscope_rx.errors import (
 from agentscope_rx.events import Custom
 from agentscope_rx.lifting import Attempt
 from agentscope_rx.logs import logger
-from agentscope_rx.manifest import ContextManifest, Validation
+from agentscope_rx.manifest import ContextManifest, Validation, draft_tokens
 from agentscope_rx.step import Step
+from agentscope_rx.token_counter import TokenCounter
 from agentscope_rx.tokens import MeasuredRatio
 
 CONTEXT_BUILD: Final = "context_build"
@@ -44,11 +46,14 @@ def report_context(*, policy: ContextPolicy | None) -> Callable[[Attempt], Attem
 
     def guard(attempt: Attempt) -> Attempt:
         def reported(step: Step) -> Observable[Step]:
+            before = step.run.furthest
+
             def passed(prepared: Step) -> None:
                 _report(prepared, policy, None)
 
             def failed(error: Exception) -> None:
-                _report(furthest(step), policy, error)
+                reached = step.run.furthest
+                _report(step if reached is None or reached is before else reached, policy, error)
 
             return attempt(step).pipe(ops.do_action(passed, failed))
 
@@ -57,13 +62,7 @@ def report_context(*, policy: ContextPolicy | None) -> Callable[[Attempt], Attem
     return guard
 
 
-def furthest(step: Step) -> Step:
-    """How far a step came before it failed."""
-    reached = step.run.furthest
-    return step if reached is None or reached.number != step.number else reached
-
-
-def manifest_of(step: Step, policy: ContextPolicy | None, error: Exception | None = None) -> ContextManifest:
+def _manifest_of(step: Step, policy: ContextPolicy | None, error: Exception | None = None) -> ContextManifest:
     """The account of the request that a step has prepared.
 
     Args:
@@ -78,7 +77,7 @@ def manifest_of(step: Step, policy: ContextPolicy | None, error: Exception | Non
         purpose=step.purpose,
         model=card.name,
         draft=step.draft,
-        counter=card.counter,
+        counter=card.counter if error is None else _able(card.counter, step.draft),
         input_limit=limit,
         window=card.window,
         window_origin=card.window_origin,
@@ -93,8 +92,16 @@ def manifest_of(step: Step, policy: ContextPolicy | None, error: Exception | Non
     )
 
 
+def _able(counter: TokenCounter | None, draft: RequestDraft) -> TokenCounter | None:
+    """The counter, where it can count a request that failed: it may be what has failed."""
+    try:
+        return None if counter is None or draft_tokens(draft, counter) < 0 else counter
+    except Exception:
+        return None
+
+
 def _report(step: Step, policy: ContextPolicy | None, error: Exception | None) -> None:
-    manifest = manifest_of(step, policy, error)
+    manifest = _manifest_of(step, policy, error)
     value: dict[str, object] = {
         "model_call_id": step.call_id,
         "purpose": step.purpose.upper(),

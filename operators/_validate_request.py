@@ -90,12 +90,20 @@ def _largest(
         "transient": draft.transient,
         "references": draft.references,
     }
-    sizes = [(zone, block.id, counter.block(block)) for zone, its in blocks.items() for block in its]
-    sizes.extend(("tools", f"tool {tool.name}", counter.tool(tool)) for tool in draft.tools)
-    sizes.extend(
+    sizes: list[tuple[Category, str, int]] = [
+        (zone, block.id, counter.block(block)) for zone, its in blocks.items() for block in its
+    ]
+    tools: list[tuple[Category, str, int]] = [
+        ("tools", f"tool {tool.name}", counter.tool(tool)) for tool in draft.tools
+    ]
+    messages: list[tuple[Category, str, int]] = [
         ("conversation", f"message {message.id}", tokens)
         for exchange in draft.conversation
         for message, tokens in zip(exchange.messages, counter.items(exchange), strict=True)
-    )
+    ]
+    for kind, items in (("tools", tools), ("messages", messages)):
+        sizes.extend(items)
+        if len(items) > 1:  # many that are small are one that is large
+            sizes.append((items[0][0], f"all {len(items):,} {kind}", sum(tokens for _, _, tokens in items)))
     named = [(name, tokens) for zone, name, tokens in sizes if category in (None, zone)]
     return tuple(nlargest(_NAMED, named, key=lambda item: item[1]))

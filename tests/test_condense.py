@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import agentscope_rx.events as ev
-from agentscope_rx.condense import REASON_KEY, condense
+from agentscope_rx.condensing import REASON_KEY, condense
 from agentscope_rx.errors import ServerFailed
 from agentscope_rx.lifting import effect_operator
 from agentscope_rx.messages import GenerateReason, MetadataKey, Msg, TextBlock, ThinkingBlock, ToolUseBlock

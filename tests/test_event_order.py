@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import agentscope_rx.events as ev
-from agentscope_rx.condense import condense
+from agentscope_rx.condensing import condense
 from agentscope_rx.errors import ProviderError, ServerFailed, StreamFailed
 from agentscope_rx.messages import GenerateReason
 from agentscope_rx.models import HttpxChatModel, OpenAIChatModel

@@ -285,6 +285,14 @@ async def test_a_guard_that_cannot_begin_fails_the_step() -> None:
     assert repr(recorded.error) == "LookupError('no guard')"
 
 
+def test_a_stock_operator_cannot_be_guarded() -> None:
+    """Its source is the stream before it: taken out of the stream it would silently do nothing."""
+    pipeline = abc().insert_after("b", ops.timeout(10))
+    for change in (lambda: pipeline.around("rx.timeout", ops.delay(1)), lambda: pipeline.guard("rx.timeout", _patient)):
+        with pytest.raises(PipelineError, match="rx.timeout cannot be guarded"):
+            change()
+
+
 @pytest.mark.parametrize("anchor", ["b", "request", "step"])
 @virtual
 async def test_a_guard_that_loses_or_doubles_a_step_ends_the_run(anchor: str) -> None:

@@ -110,6 +110,7 @@ async def test_pause_holds_up_the_source() -> None:
     assert ahead <= 8
 
 
+@pytest.mark.slow
 @virtual
 async def test_pause_with_a_hundred_thousand_items() -> None:
     """A slow consumer gets all of them, and the buffer stays bounded."""

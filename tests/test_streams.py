@@ -494,6 +494,7 @@ def _at_once(observer: abc.ObserverBase[int], number: int) -> abc.DisposableBase
     return Disposable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TURNS)
 @virtual
 async def test_ten_thousand_turns(kind: str) -> None:

@@ -49,7 +49,8 @@ class RequestCounter:
 
     def block(self, block: ContextBlock, /) -> int:
         """Tokens of a block with the tags around it; remembered, so that it is not rendered to be counted again."""
-        key = hash(block), len(block.text)  # not the block itself, whose text may be long; texts know their hash
+        # By hash, since texts may be long and each remembers its own; what is not rendered does not count.
+        key = hash((block.kind, block.id, block.revision, block.text)), len(block.text)
         known = self._blocks.get(key)
         if known is not None:
             return known

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.errors import InvalidOption
+from agentscope_rx.frozen import frozen
 from agentscope_rx.requests import GenerateOptions
 from agentscope_rx.step import Step
 
@@ -16,7 +16,7 @@ _DEFAULT_OUTPUT: Final = 4_096
 _UNKNOWN_WINDOW_MARGIN: Final = 1_024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class InputLimit:
     """How many tokens a request may have, and why.
 

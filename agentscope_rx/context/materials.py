@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 import re
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from agentscope_rx.blocks import SESSION, ContextBlock
 from agentscope_rx.draft import Change, Zone
 from agentscope_rx.errors import FileTooLarge, PathRefused
+from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
 from agentscope_rx.wire import clean_text
 from agentscope_rx.workspace import FileKind, WorkspaceFS
@@ -41,7 +40,7 @@ _GUIDANCE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Materials:
     """What was loaded for a call.
 
@@ -58,7 +57,7 @@ class Materials:
     changes: tuple[Change, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WorkspaceMaterial:
     """Loads the material of one workspace.
 
@@ -121,7 +120,7 @@ class _Loading:
         lines = (
             f"Agent: {self._workspace.agent_name}",
             f"Date: {today:%Y-%m-%d}",
-            f"Operating system: {platform.system()}",
+            f"Operating system: {_operating_system()}",
             f"Workspace: {self._workspace.name}",
             self._workspace.environment_memory,
         )
@@ -220,6 +219,12 @@ def instruction_blocks(instructions: Sequence[tuple[str, str]]) -> tuple[Context
         for name, text in instructions
         if text.strip()
     )
+
+
+def _operating_system() -> str:
+    import platform
+
+    return platform.system()
 
 
 def digest(text: str) -> str:

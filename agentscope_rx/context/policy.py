@@ -32,7 +32,7 @@ class CategoryBudget(BaseModel):
         ceiling: What it may take at most; what is not used by others may be borrowed up to there.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     floor: float = Field(default=0.0, ge=0, le=1)
     ceiling: float = Field(default=1.0, gt=0, le=1)
@@ -57,7 +57,7 @@ class ContextPolicy(BaseModel):
         pressure: From which shares of the limit on the pressure is 1, 2 and 3.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, arbitrary_types_allowed=True)
 
     max_input_tokens: int = Field(default=0, ge=0)
     reserved_output_tokens: int = Field(default=0, ge=0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from agentscope_rx.context.policy import Category, CategoryBudget
+from agentscope_rx.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Shares:
     """How the tokens of a request are shared out among its categories.
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.context.materials import digest
 from agentscope_rx.context.policy import SourceFailurePolicy
 from agentscope_rx.errors import SourceFailed
+from agentscope_rx.frozen import frozen
 from agentscope_rx.requests import Purpose
 from agentscope_rx.wire import clean_text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ContextRequest:
     """What a source is asked: for whom, and for which request.
 
@@ -40,7 +41,7 @@ Loader: TypeAlias = Callable[[ContextRequest], "Sequence[ContextBlock] | Awaitab
 Ask: TypeAlias = Callable[[Loader, ContextRequest], Awaitable[object]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ContextSource:
     """A named source of blocks.
 
@@ -58,7 +59,7 @@ class ContextSource:
     on_failure: SourceFailurePolicy = SourceFailurePolicy.FAIL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Loaded:
     """What a source gave.
 

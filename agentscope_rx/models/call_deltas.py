@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, cast
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.requests import CallDelta
 from agentscope_rx.wire import json_object, to_json
 
 _KNOWN: Final = frozenset({"index", "id", "type", "function", "name", "arguments"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Piece:
     """A piece as it came, read leniently."""
 

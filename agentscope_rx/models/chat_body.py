@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from agentscope_rx.models.chat_messages import encode_messages, message_style, wire_bytes
+from agentscope_rx.models.merged_users import merged_bytes
 from agentscope_rx.models.providers import Provider
 from agentscope_rx.models.tool_names import wire_name
 from agentscope_rx.requests import GenerateOptions, ModelRequest, ToolSpec
@@ -61,11 +62,16 @@ def encode(request: ModelRequest, *, model: str, provider: Provider) -> bytes:
 def _messages(request: ModelRequest, provider: Provider) -> Iterable[bytes]:
     if request.system.strip():
         yield to_json({"role": "system", "content": request.system})
+    style = message_style(provider)
+    if style.merge_user:
+        merged = merged_bytes(style)
+        yield merged.join([request.conversation.measure(merged), merged.of_messages(request.tail)]).bytes
+        return
     measure = wire_bytes(provider)
     # Leaf by leaf, and not as one measure of the whole, so that the bytes are copied only once.
     for leaf in request.conversation.leaves:
         yield leaf.measure(measure)
-    yield encode_messages(request.tail, message_style(provider))
+    yield encode_messages(request.tail, style)
 
 
 def _extend(parts: list[bytes], items: Iterable[bytes]) -> None:

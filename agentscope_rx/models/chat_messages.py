@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, cast
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Exchange, Measure
 from agentscope_rx.messages import (
     Base64Source,
@@ -31,13 +31,14 @@ INVALID_ARGUMENTS: Final = "invalid_arguments"
 _SUFFIXES: Final = {"pdf": "application/pdf", "wav": "audio/wav", "mp3": "audio/mpeg", "mp4": "video/mp4"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class MessageStyle:
     """In what the messages of providers differ; the fields are those of `Provider`."""
 
     names: bool
     echo_reasoning: bool
     media_in_results: bool
+    merge_user: bool
 
 
 class WireBytes:
@@ -57,7 +58,12 @@ class WireBytes:
 
 def message_style(provider: Provider) -> MessageStyle:
     """The style that a provider wants."""
-    return MessageStyle(provider.names, provider.echo_reasoning, provider.media_in_results)
+    return MessageStyle(
+        provider.names and not provider.merge_user,  # who speaks is no longer one
+        provider.echo_reasoning,
+        provider.media_in_results,
+        provider.merge_user,
+    )
 
 
 def wire_bytes(provider: Provider) -> Measure[bytes]:
@@ -75,11 +81,16 @@ def encode_messages(messages: Sequence[Msg], style: MessageStyle) -> bytes:
 
     Hints come last so that they do not part a call from its results.
     """
+    return b",".join(map(to_json, written_messages(messages, style)))
+
+
+def written_messages(messages: Sequence[Msg], style: MessageStyle) -> list[dict[str, object]]:
+    """What is written of neighbouring messages, before it is bytes; the content stands last where it is a text."""
     written = [fields for message in messages if (fields := _fields(message, style)) is not None]
     hints = "\n".join(hint.hint for message in messages for hint in message.blocks(HintBlock))
     if hints.strip():
         written.append({"role": "user", "content": hints})
-    return b",".join(to_json(fields) for fields in written)
+    return written
 
 
 def _fields(message: Msg, style: MessageStyle) -> dict[str, object] | None:

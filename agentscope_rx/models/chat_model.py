@@ -8,10 +8,10 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, Final
 
 from agentscope_rx.errors import BadRequest, InvalidOption, ProviderUnreachable, StreamIncomplete
+from agentscope_rx.frozen import frozen
 from agentscope_rx.models.chat_body import encode
 from agentscope_rx.models.chat_chunks import ChatChunkParser
 from agentscope_rx.models.clients import LoopLocal, Pools
@@ -31,7 +31,7 @@ _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 BASE_HEADERS: Final = {"content-type": "application/json", "accept-encoding": "identity"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Clients:
     """Where the clients of a model come from; nothing here may know the model, which closes them when it goes.
 

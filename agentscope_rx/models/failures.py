@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final, cast
@@ -28,6 +27,7 @@ from agentscope_rx.errors import (
     ServerFailed,
     StreamFailed,
 )
+from agentscope_rx.frozen import frozen
 from agentscope_rx.wire import from_json
 
 _MESSAGE_LIMIT: Final = 1_000
@@ -100,7 +100,7 @@ def reports_failure(chunk: Mapping[str, object]) -> bool:
 # -- reading what was said ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Said:
     message: str = ""
     code: str = ""

@@ -6,16 +6,17 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from agentscope_rx.errors import ConfigError, InvalidOption, MissingApiKey, UnknownProvider
+from agentscope_rx.frozen import frozen
 from agentscope_rx.requests import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Provider:
     """Where a provider is, and in what its Chat Completions differ from those of others.
 
@@ -33,6 +34,8 @@ class Provider:
             (`reasoning`), or not at all, in which case that option is left out.
         echo_reasoning: Whether it wants its thinking back in `reasoning_content`.
         media_in_results: Whether tool results may hold images; elsewhere a note stands in their place.
+        merge_user: Whether it refuses a message of the user right after another one or after a tool result, as
+            Mistral does. What the user says is then written into the message before it.
 
     Examples:
         >>> Provider(name="acme", base_url="https://llm.acme.example/v1", key_variable="ACME_API_KEY").names
@@ -51,9 +54,10 @@ class Provider:
     thinking: Literal["enable_thinking", "reasoning"] | None = None
     echo_reasoning: bool = False
     media_in_results: bool = False
+    merge_user: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Endpoint:
     """A provider with the address and the key of one model; the key is in no `repr`."""
 

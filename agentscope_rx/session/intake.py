@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
 
 from agentscope_rx.errors import InvalidOption
+from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
 from agentscope_rx.messages import (
     Msg,
@@ -25,7 +26,7 @@ B = TypeVar("B")
 CLOSED_TEXT: Final = "This tool call was interrupted; whether it had any effect is not known."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Intake:
     """How messages get their identity.
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import unicodedata
-from dataclasses import dataclass
 from typing import Final
 
 from agentscope_rx.errors import InvalidIdentifier
+from agentscope_rx.frozen import frozen
 
 _LONGEST_ID: Final = 512
 _LONGEST_NAME: Final = 150
 _KEPT_OF_LONG: Final = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SessionKey:
     """Which session of which user of which agent.
 

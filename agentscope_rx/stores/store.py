@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Protocol
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.stores.keys import SessionKey
 
 #: The version of what is not there yet.
 ABSENT: Final = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Stored:
     """What a store holds under a key.
 

@@ -14,7 +14,6 @@ import threading
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -150,6 +149,8 @@ class Encodings:
             return _unavailable(name, "refused_by_tiktoken", error=type(error).__name__)
 
     def _shipped(self, name: str, spec: EncodingSpec) -> bytes | None:
+        from importlib.resources import files
+
         folder = self._folder or files("agentscope_rx.tokens") / "data"
         try:
             ranks = lzma.decompress((folder / f"{name}.tiktoken.xz").read_bytes())

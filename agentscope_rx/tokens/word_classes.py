@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from math import ceil
 from typing import Final
 
@@ -19,34 +20,34 @@ _OTHERS: Final = (
 )
 
 #: What adds tokens, and how many each time.
-_CLASSES: Final[tuple[tuple[re.Pattern[str], float], ...]] = (
+_CLASSES: Final[tuple[tuple[str, float], ...]] = (
     # A word, or a part of one in CamelCase; and once more from the first accent on, which splits most words.
-    (re.compile(f"[A-Z]*[a-z{_ACCENTED}]+|[A-Z]+"), 1.15),
-    (re.compile(f"[{_ACCENTED}][A-Za-z{_ACCENTED}]*"), 1.1),
-    (re.compile("(?<=[0-9])[A-Za-z]|(?<=[a-z])[A-Z]"), 0.1),
+    (f"[A-Z]*[a-z{_ACCENTED}]+|[A-Z]+", 1.15),
+    (f"[{_ACCENTED}][A-Za-z{_ACCENTED}]*", 1.1),
+    ("(?<=[0-9])[A-Za-z]|(?<=[a-z])[A-Z]", 0.1),
     # Numbers; a blank becomes one with a word, but not with a number.
-    (re.compile("[0-9]{1,3}"), 1.4),
-    (re.compile(" [0-9]"), 0.9),
+    ("[0-9]{1,3}", 1.4),
+    (" [0-9]", 0.9),
     # What is not seen.
-    (re.compile(r"[\r\n]+"), 0.5),
-    (re.compile(r"[ \t]{2,}|[\x00-\x08\t\x0b\x0c\x0e-\x1f\x7f]"), 1.0),
+    (r"[\r\n]+", 0.5),
+    (r"[ \t]{2,}|[\x00-\x08\t\x0b\x0c\x0e-\x1f\x7f]", 1.0),
     # Marks: a run of them, two different ones side by side, and eight that are the same.
-    (re.compile(f"{_MARK}+"), 0.25),
-    (re.compile(f"({_MARK})(?!\\1)(?={_MARK})"), 0.85),
-    (re.compile(f"({_MARK})\\1{{7}}"), 1.0),
+    (f"{_MARK}+", 0.25),
+    (f"({_MARK})(?!\\1)(?={_MARK})", 0.85),
+    (f"({_MARK})\\1{{7}}", 1.0),
     # A character each: Cyrillic; Greek, Armenian, Hebrew, Arabic, Georgian; the scripts of India, Thai to Khmer.
-    (re.compile("[\u0400-\u052f]"), 0.38),
-    (re.compile("[\u0370-\u03ff\u0530-\u08ff\u10a0-\u10ff]"), 0.47),
-    (re.compile("[\u0900-\u109f\u1780-\u17ff]"), 0.55),
+    ("[\u0400-\u052f]", 0.38),
+    ("[\u0370-\u03ff\u0530-\u08ff\u10a0-\u10ff]", 0.47),
+    ("[\u0900-\u109f\u1780-\u17ff]", 0.55),
     # Chinese, kana, hangul; signs, emoji, and all others, of which each byte is a token.
-    (re.compile("[\u4e00-\u9fff]"), 0.75),
-    (re.compile("[\u3040-\u30ff]"), 0.8),
-    (re.compile("[\uac00-\ud7a3]"), 0.84),
-    (re.compile(f"[{_SIGNS}]"), 1.3),
-    (re.compile("[\U0001f000-\U0001faff]"), 2.0),
-    (re.compile(f"[{_OTHERS}]"), 4.0),
+    ("[\u4e00-\u9fff]", 0.75),
+    ("[\u3040-\u30ff]", 0.8),
+    ("[\uac00-\ud7a3]", 0.84),
+    (f"[{_SIGNS}]", 1.3),
+    ("[\U0001f000-\U0001faff]", 2.0),
+    (f"[{_OTHERS}]", 4.0),
 )
-_LONG_WORD: Final = re.compile(f"[A-Za-z{_ACCENTED}]{{6,}}")
+_LONG_WORD: Final = f"[A-Za-z{_ACCENTED}]{{6,}}"
 _LETTER_BEYOND: Final = 0.2
 
 
@@ -92,6 +93,12 @@ class WordClassEstimator:
         """How many tokens a text has, about; 0 only for the empty text."""
         if not text:
             return 0
-        tokens = sum(weight * len(pattern.findall(text)) for pattern, weight in _CLASSES)
-        tokens += _LETTER_BEYOND * sum(len(word) - 5 for word in _LONG_WORD.findall(text))
+        tokens = sum(weight * len(pattern.findall(text)) for pattern, weight in _compiled())
+        tokens += _LETTER_BEYOND * sum(len(word) - 5 for word in re.findall(_LONG_WORD, text))
         return max(1, ceil(tokens))
+
+
+@cache
+def _compiled() -> tuple[tuple[re.Pattern[str], float], ...]:
+    """The classes as patterns; compiling them takes as long as many an import, and most programs never count so."""
+    return tuple((re.compile(pattern), weight) for pattern, weight in _CLASSES)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, cast
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import OutputBlock, TextBlock, ToolResultState
 from agentscope_rx.tools.arguments import InvalidArguments
 from agentscope_rx.tools.context import ToolContext
@@ -21,7 +22,7 @@ from agentscope_rx.tools.toolkit import Toolkit
 _DEFAULTS: Final = ToolSettings()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Job:
     """A call that is ready to be made.
 
@@ -48,7 +49,7 @@ class Job:
         return cls(tool, arguments, toolkit.max_result_chars, settings, limit)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Ended:
     """How an attempt ended.
 

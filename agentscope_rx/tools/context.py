@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from threading import Event
 from typing import ParamSpec, TypeVar, cast, overload
 
 from agentscope_rx.errors import RunError
+from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import DataBlock, OutputBlock, TextBlock, ToolUseBlock
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.tools.texts import clean
@@ -87,7 +88,7 @@ def _to_nobody(_: str | DataBlock, /) -> None:
     """Where reports go that nobody listens to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolContext:
     """The call that a tool answers: who makes it, with what, and whether it still matters.
 
@@ -172,7 +173,7 @@ class ToolContext:
         return cast("T", ended.value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Ended:
     value: object = None
     error: BaseException | None = None

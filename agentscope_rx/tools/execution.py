@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, cast
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import DataBlock, TextBlock, ToolResultBlock, ToolResultState, ToolUseBlock
 from agentscope_rx.tools import attempts
 from agentscope_rx.tools.arguments import InvalidArguments, unreadable, violations
@@ -25,7 +26,7 @@ _WAITING: Final = "(waiting for the result from outside)"
 _MOST_NAMES: Final = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolOutcome:
     """What became of one call.
 

@@ -7,10 +7,10 @@ Their names, parameters and docstrings are what the model is shown.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 
 from agentscope_rx.errors import InvalidOption
+from agentscope_rx.frozen import frozen
 from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
 from agentscope_rx.workspace.paths import shown
 from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
@@ -23,7 +23,7 @@ NO_MATCHES = "No matches found."
 _PIECE_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileToolLimits:
     """How much one call of a file tool returns; what is cut says so and how to see the rest.
 

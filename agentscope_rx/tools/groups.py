@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, cast
 
 from agentscope_rx.errors import InvalidOption
+from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import TextBlock, ToolResultBlock, ToolResultState
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tools.context import ToolContext
@@ -17,7 +18,7 @@ META_TOOL: Final = "reset_equipped_tools"
 ACTIVATED_GROUPS: Final = "activated_groups"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolGroup:
     """A group of tools that are on offer only while it is active.
 
@@ -40,7 +41,7 @@ class ToolGroup:
             raise InvalidOption("description", self.description, "say what the tools of the group are for")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class GroupSwitch:
     """The tool `reset_equipped_tools`: it says which groups are to be active, and the session records it.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, cast
 
+from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import (
     NOTHING,
     Base64Source,
@@ -27,7 +28,7 @@ NO_OUTPUT: Final = "(no output)"
 MAX_RESULT_CHARS: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Converted:
     """A tool's return value as a result holds it.
 

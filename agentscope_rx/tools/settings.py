@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, TypedDict
 
 from agentscope_rx.errors import InvalidOption
+from agentscope_rx.frozen import frozen
 
 #: What all providers accept as the name of a tool.
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -27,7 +27,7 @@ class ToolOptions(TypedDict, total=False):
     max_backoff: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ToolSettings:
     """How a function is a tool.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Union, cast, get_args, get_origin, get_type_hints
 
 from agentscope_rx.errors import InvalidOption
+from agentscope_rx.frozen import frozen
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.tools.arguments import explain
 from agentscope_rx.tools.callables import docstring_of, keywords_of, underlying
@@ -24,7 +24,7 @@ _ABSENT: Final = inspect.Parameter.empty
 _GATHERING: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Injected:
     """Marks a parameter that the application fills and the model never sees.
 
@@ -44,7 +44,7 @@ class Injected:
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Parameter:
     """One parameter of a function.
 
@@ -65,7 +65,7 @@ class Parameter:
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Signature:
     """What a function wants.
 

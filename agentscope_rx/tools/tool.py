@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial, update_wrapper
 from types import MethodType
 from typing import (
@@ -21,6 +21,7 @@ from typing import (
 )
 
 from agentscope_rx.errors import InvalidOption, RunError
+from agentscope_rx.frozen import frozen
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tools.callables import first_parameter, name_of, way_of
 from agentscope_rx.tools.context import ToolContext
@@ -171,7 +172,7 @@ class FunctionTool(Generic[P, R]):
         return await cast("Awaitable[object]", made) if self._way == "await" else made
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class SchemaTool:
     """A tool of which only the schema is known here: somebody outside runs it."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, TypedDict, Unpack, cast
 
 from agentscope_rx.errors import InvalidOption
+from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import NOTHING
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tools.groups import GroupSwitch, ToolGroup
@@ -28,7 +29,7 @@ class ToolkitOptions(TypedDict, total=False):
     max_result_chars: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class ToolEntry:
     """One tool of a toolkit.
 
@@ -48,7 +49,7 @@ class ToolEntry:
         object.__setattr__(self, "spec", _without(spec, self.presets) if self.presets else spec)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Toolkit:
     """Tools, their groups and how they are run. Every method returns a new toolkit.
 

@@ -17,11 +17,11 @@ import os
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
 from agentscope_rx.errors import PathRefused, WorkspaceError
+from agentscope_rx.frozen import frozen
 from agentscope_rx.workspace.paths import WorkspacePath, is_reserved, resolve_path, shown
 
 # Windows lacks these three; there LocalWorkspace refuses to start, but its module must still be importable.
@@ -47,7 +47,7 @@ class Missing(Enum):
     ASSUME = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Place:
     """Where a path leads: an entry of an open directory that was no symbolic link when it was looked at.
 

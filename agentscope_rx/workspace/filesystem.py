@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from agentscope_rx.errors import FileTooLarge, InvalidOption, WorkspaceConflict
+from agentscope_rx.frozen import frozen
 from agentscope_rx.workspace.paths import WorkspacePath, shown
 
 DEFAULT_MAX_READ_BYTES = 32 * 1024 * 1024
@@ -21,7 +21,7 @@ class FileKind(StrEnum):
     DIRECTORY = "directory"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileContent:
     """What `read` found.
 
@@ -39,7 +39,7 @@ class FileContent:
     version: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FileStat:
     """What is known about a file or directory without its content.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 
 from agentscope_rx.errors import FileTooLarge, InvalidOption
+from agentscope_rx.frozen import frozen
 from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
 from agentscope_rx.workspace.paths import WorkspacePath, shown
 from agentscope_rx.workspace.patterns import PathPattern
@@ -19,7 +19,7 @@ _SCANNED_AT_ONCE = 64 * 1024
 _SHOWN_BEFORE_MATCH = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchLimits:
     """How far a search goes.
 
@@ -44,7 +44,7 @@ class SearchLimits:
                 raise InvalidOption(option, getattr(self, option), "give at least 1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchMatch:
     """One line that holds the text.
 
@@ -59,7 +59,7 @@ class SearchMatch:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SearchResult:
     """What a search found, and where it did not look.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+
+from agentscope_rx.frozen import frozen
 
 _SNIFFED_BYTES = 8192
 _SIGNATURES = {
@@ -25,7 +26,7 @@ _SIGNATURES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DecodedText:
     """Bytes as text.
 

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from agentscope_rx.testing.fake_provider import FakeProvider
+from agentscope_rx.testing.fake_provider import FakeProvider, RecordedRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "sk-planted-0123456789"
@@ -58,3 +59,8 @@ async def ended(process: asyncio.subprocess.Process) -> Ended:
     out, err = await process.communicate()
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())
+
+
+def conversation(request: RecordedRequest) -> list[dict[str, Any]]:
+    """The messages that belong to the session: neither the System message nor the state of this request alone."""
+    return [message for message in request.messages if message["role"] != "system" and message.get("name") != "system"]

@@ -20,7 +20,7 @@ from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.requests import ModelChunk, ModelRequest
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.testing.fake_provider import FakeProvider, ScriptedReply, stream, text, tool_calls
-from tests.cli.command import MODEL, Ended, ended, environment, start
+from tests.cli.command import MODEL, Ended, conversation, ended, environment, start
 
 NOBODY = RuntimeContext()
 HALF_AN_ANSWER: ScriptedReply = stream([{"d": {"role": "assistant", "content": "So far"}, "f": None}, {"stall": True}])
@@ -54,7 +54,7 @@ async def test_ctrl_c_interrupts_and_the_session_goes_on(folder: Path) -> None:
         assert (await provider.client_gone(2)).client_left
         again = await ended(await start(*RUN, "--quiet", cwd=folder, env=environment(provider)))
         assert again == Ended(0, "Three.\n", "")
-        sent = [(message["role"], message["content"]) for message in provider.requests[2].messages[1:]]
+        sent = [(message["role"], message["content"]) for message in conversation(provider.requests[2])]
         assert [role for role, _ in sent][:3] == ["user", "assistant", "tool"]
         assert sent[0][1] == sent[-1][1] == "Count."
         assert "alpha" in sent[2][1]

@@ -10,7 +10,7 @@ import pytest
 
 from agentscope_rx.cli import main
 from agentscope_rx.testing.fake_provider import text, tool_calls
-from tests.cli.command import KEY, MODEL
+from tests.cli.command import KEY, MODEL, conversation
 from tests.cli.conftest import Serve
 
 STORY = (
@@ -86,13 +86,13 @@ def test_a_session_is_continued(serve: Serve, folder: Path, capsys: Captured) ->
     assert run("--session", "s 1") == 0
     assert main(["run", "Are you sure?", "--model", MODEL, "--session", "s 1"]) == 0
     assert "session s 1 (2 messages)" in capsys.readouterr().out
-    assert [message["content"] for message in provider.requests[1].messages[1:]] == [
+    assert [message["content"] for message in conversation(provider.requests[1])] == [
         "Which one is it?",
         "First answer.",
         "Are you sure?",
     ]
     assert run("--session", "s 1", "--user", "bob", "--quiet") == 0
-    assert len(provider.requests[2].messages) == 2
+    assert len(conversation(provider.requests[2])) == 1
 
 
 def test_a_run_without_a_session_starts_one_and_names_it(serve: Serve, folder: Path, capsys: Captured) -> None:
@@ -101,10 +101,10 @@ def test_a_run_without_a_session_starts_one_and_names_it(serve: Serve, folder: P
     assert run() == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert run("--quiet") == 0
-    assert len(provider.requests[1].messages) == 2
+    assert len(conversation(provider.requests[1])) == 1
     command = last.removeprefix("go on: agentscope-rx ").split()
     assert main([word.strip('"') for word in command]) == 0
-    assert len(provider.requests[2].messages) == 4
+    assert len(conversation(provider.requests[2])) == 3
 
 
 def test_sessions_lie_in_the_workspace(serve: Serve, folder: Path) -> None:
@@ -112,7 +112,7 @@ def test_sessions_lie_in_the_workspace(serve: Serve, folder: Path) -> None:
     provider = serve([tool_calls(("c1", "list_files", "{}")), text("Two files."), text("Still two.")])
     assert run("--session", "kept") == 0
     assert list((folder / ".agentscope-runtime").rglob("state.json"))
-    listed = provider.requests[1].messages[-1]["content"]
+    listed = conversation(provider.requests[1])[-1]["content"]
     assert "notes.txt" in listed
     assert "runtime" not in listed
 
