@@ -13,7 +13,7 @@ demo: $(if $(filter local,$(MODEL)),.venv/.local,.venv/.dev)
 	$(BIN)/agentscope-rx demo $(if $(MODEL),--model '$(MODEL)')
 
 test: .venv/.dev
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

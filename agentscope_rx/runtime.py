@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import ParamSpec, Protocol, TypeVar, cast
+from itertools import count
+from typing import Final, ParamSpec, Protocol, TypeVar, cast
+from weakref import WeakSet
 
 from agentscope_rx.gates import SessionGate
 
@@ -66,19 +68,26 @@ class UniqueIds:
 
     def __init__(self) -> None:
         self._draw()
-        if hasattr(os, "register_at_fork"):  # not on Windows
-            os.register_at_fork(after_in_child=self._draw)
+        _LIVING.add(self)
 
     def _draw(self) -> None:
-        self._lock = threading.Lock()  # the one of before the fork may be held for ever
         self._prefix = secrets.token_hex(10)
-        self._count = 0
+        self._next = count(1).__next__  # one step of the interpreter, and so safe from any thread
 
     def new_id(self, kind: str, /) -> str:
         """A new id; `kind` does not matter."""
-        with self._lock:
-            self._count += 1
-            return f"{self._prefix}{self._count:012x}"
+        return f"{self._prefix}{self._next():012x}"
+
+    @staticmethod
+    def draw_again() -> None:
+        """Give all living sources of ids a new random part: this process was forked from one that has the old."""
+        for each in _LIVING:
+            each._draw()
+
+
+_LIVING: Final[WeakSet[UniqueIds]] = WeakSet()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=UniqueIds.draw_again)
 
 
 class Runtime:

@@ -53,7 +53,8 @@ class Sink(Generic[T]):
             self._deliver(value)
 
     def _deliver(self, value: T) -> None:
-        waiting = self._waiting = deque[T]()
+        waiting: deque[T] = deque()
+        self._waiting = waiting
         try:
             self._context.run(self._observer.on_next, value)
             while waiting and not self.stopped:

@@ -16,12 +16,13 @@ def blocks(language: str) -> list[str]:
     return [code for kind, code in BLOCKS.findall(README.read_text(encoding="utf-8")) if kind == language]
 
 
-def test_the_first_agent_runs_and_prints_its_pipeline() -> None:
+def test_the_first_agent_runs_and_prints_its_pipeline(tmp_path: Path) -> None:
     """The first program runs as it stands, and its pipeline is the one that is shown."""
-    done = subprocess.run([sys.executable, "-c", blocks("python")[0]], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", blocks("python")[0]]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     shown = next(block for block in blocks("text") if block.startswith("step\n"))
     assert shown.strip() in done.stdout
-    assert done.stdout.startswith("The export works. None\nIt was a rounding error.")
+    assert done.stdout.startswith("The export works. None\nIt was a rounding error.\nthe request: ")
     assert done.stderr == ""
 
 
