@@ -105,7 +105,7 @@ class Agent(ABC, Generic[OptionsT]):
             SessionBusy: The session's turn did not come in time.
         """
         call, options = self.prepared_call(messages, context), self.options
-        gate = options.runtime.gate((id(options.store), options.key_of(context)))
+        gate = options.runtime.gate((options.store, options.key_of(context)))
         async with gate.enter(wait_timeout=options.wait_timeout):
             session = await call.open_session()
             call.take_in(session)

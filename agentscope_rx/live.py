@@ -23,12 +23,12 @@ class LiveRuns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: dict[tuple[int, SessionKey], Interruptible] = {}
+        self._runs: dict[tuple[StateStore, SessionKey], Interruptible] = {}
 
     @contextmanager
     def open(self, store: StateStore, key: SessionKey, run: Interruptible) -> Generator[None, None, None]:
         """Let the run be found inside the block."""
-        at = (id(store), key)
+        at = (store, key)
         with self._lock:
             self._runs[at] = run
         try:
@@ -40,4 +40,4 @@ class LiveRuns:
     def find(self, store: StateStore, key: SessionKey) -> Interruptible | None:
         """The run that holds the session's turn."""
         with self._lock:
-            return self._runs.get((id(store), key))
+            return self._runs.get((store, key))

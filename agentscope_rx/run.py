@@ -160,7 +160,7 @@ class Run:
         """The session's turn: nobody else is in it meanwhile."""
         if self._refused:
             raise AgentClosed(_CLOSED)
-        gate = self._runtime.gate((id(self._options.store), self.key))
+        gate = self._runtime.gate((self._options.store, self.key))
         self._turn_awaited = asyncio.current_task()
         try:
             async with gate.enter(wait_timeout=self._options.wait_timeout):
@@ -176,7 +176,7 @@ class Run:
 
     async def _use_session(self, scheduler: abc.SchedulerBase | None) -> None:
         """The state: loaded before, saved after, whatever happens between."""
-        session = await StoredSession.open(self.key, store=self._options.store, cache=self._runtime.single(StateCache))
+        session = await self._call.open_session()
         try:
             result = await self._answer(session, scheduler)
         except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 from reactivex import operators as ops
@@ -24,7 +25,9 @@ from agentscope_rx.messages import Msg
 from agentscope_rx.models import HttpxChatModel, OpenAIChatModel
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.requests import GenerateOptions
+from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.stores import JsonFileStore
 from agentscope_rx.testing import ScriptedModel, calls, text
 from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing.fake_provider import FakeProvider
@@ -191,6 +194,18 @@ async def test_a_busy_session() -> None:
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
+
+
+async def test_two_stores_of_one_folder_are_one(tmp_path: Path) -> None:
+    """Agents with stores of their own for one folder take turns, and may interrupt each other's runs."""
+    runtime = Runtime()
+    model = ScriptedModel([text("a").after(0.001) for _ in range(10)])
+    builder = ReActAgent.builder(name="a", model=model, runtime=runtime)
+    agents = [builder.state_store(JsonFileStore(tmp_path)).build() for _ in range(10)]
+    await asyncio.gather(*(agent.acall("go", ALICE) for agent in agents))
+    assert len([*(await agents[0].state(ALICE)).context.messages]) == 20
+    store = next(iter(tmp_path.rglob("state.json")))
+    assert store.stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_subscriber_that_raises_ends_its_own_run_once() -> None:

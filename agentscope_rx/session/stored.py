@@ -46,19 +46,16 @@ class StateCache:
     """
 
     def __init__(self) -> None:
-        # The store is kept with its state: a new one may get the address of one that is gone.
-        self._states: _Recent[tuple[int, SessionKey], tuple[StateStore, int, AgentState]] = _Recent()
+        self._states: _Recent[tuple[StateStore, SessionKey], tuple[int, AgentState]] = _Recent()
 
     def find(self, store: StateStore, key: SessionKey, version: int) -> AgentState | None:
         """The state of this version, if it is known."""
-        known = self._states.get((id(store), key))
-        if known is None or known[0] is not store or known[1] != version:
-            return None
-        return known[2]
+        known = self._states.get((store, key))
+        return known[1] if known is not None and known[0] == version else None
 
     def keep(self, store: StateStore, key: SessionKey, version: int, state: AgentState) -> None:
         """Remember a state."""
-        self._states.put((id(store), key), (store, version, state))
+        self._states.put((store, key), (version, state))
 
 
 class RequestCache:

@@ -31,7 +31,13 @@ class JsonFileStore:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self._root = Path(root)
+        self._root = Path(root).absolute()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JsonFileStore) and other._root == self._root
+
+    def __hash__(self) -> int:
+        return hash(self._root)
 
     async def get(self, key: SessionKey, /) -> Stored | None:
         """What is stored under the key.

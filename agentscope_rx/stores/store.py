@@ -25,7 +25,11 @@ class Stored:
 
 
 class StateStore(Protocol):
-    """Keeps one state per session. Nothing in it may belong to an event loop."""
+    """Keeps one state per session. Nothing in it may belong to an event loop.
+
+    Stores that keep the same states are equal and have the same hash: runs of one session take turns where their
+    stores are equal.
+    """
 
     async def get(self, key: SessionKey, /) -> Stored | None:
         """What is stored under the key; None where there is nothing.
