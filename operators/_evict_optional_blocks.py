@@ -75,8 +75,11 @@ class _Leaving:
 
     def keep_to_room(self, category: Category) -> None:
         """Let blocks of a category go until it has no more than it may."""
+        room = self._shares.room(category)
+        if room >= self._shares.limit:
+            return  # it may have all that the request may
         for id, (its, _) in tuple(self._waiting.items()):
-            if its == category and self._used[category] > self._shares.room(category):
+            if its == category and self._used[category] > room:
                 self._drop(id, f"over_category_budget:{category}")
 
     def keep_to_limit(self) -> None:

@@ -8,7 +8,7 @@ from agentscope_rx.cli.exit_codes import ExitCode
 from agentscope_rx.cli.outputs import say
 from agentscope_rx.cli.plain import harmless_json, one_line
 from agentscope_rx.cli.render import new_console
-from agentscope_rx.cli.run import NAME, RunOptions, checked, stored_builder
+from agentscope_rx.cli.run import RunOptions, checked, stored_builder
 from agentscope_rx.manifest import ContextManifest, ManifestItem
 from agentscope_rx.runtime_context import RuntimeContext
 
@@ -57,8 +57,8 @@ def _show(manifest: ContextManifest, *, quiet: bool) -> None:
     console.print(f"counted by {manifest.counting_method}, {'exact' if manifest.exact else 'an estimate'}", style="dim")
     console.print(_categories(manifest))
     if not quiet:
+        console.print()
         console.print(_items(manifest))
-        console.print(f"what is sent in the end: {NAME} run", style="dim")
 
 
 def _categories(manifest: ContextManifest) -> Table:
@@ -77,18 +77,18 @@ def _items(manifest: ContextManifest) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="what it holds, largest first", title_justify="left", title_style="", header_style="dim")
-    for heading in ("item", "kind", "zone", "tokens", "added by", ""):
-        table.add_column(heading, justify="right" if heading == "tokens" else "left")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("what it holds, largest first", "zone", "tokens", "added by"):
+        table.add_column(heading, justify="right" if heading == "tokens" else "left", overflow="fold")
     items = sorted(manifest.items, key=lambda item: -item.tokens)
     for item in items[:_SHOWN_ITEMS]:
         table.add_row(*(Text(one_line(cell)) for cell in _row(item)))
     if len(items) > _SHOWN_ITEMS:
         rest = sum(item.tokens for item in items[_SHOWN_ITEMS:])
-        table.add_row(f"… {len(items) - _SHOWN_ITEMS} more", "", "", f"{rest:,}", "", "")
+        table.add_row(f"… {len(items) - _SHOWN_ITEMS} more", "", f"{rest:,}", "")
     return table
 
 
 def _row(item: ManifestItem) -> tuple[str, ...]:
-    mark = "required" if item.required else ""
-    return item.id, item.kind, item.zone, f"{item.tokens:,}", item.operator or "session", mark
+    origin = item.operator or ("the session" if item.zone == "conversation" else "the layout")
+    return item.id, item.zone, f"{item.tokens:,}", origin
