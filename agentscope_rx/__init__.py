@@ -88,6 +88,9 @@ _HOME = {
 }
 
 
+__all__ = list(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -43,7 +43,8 @@ async def attempts(
                     yield chunk
             return
         except ProviderError as error:
-            if begun or not error.retryable or attempt == config.max_attempts:
+            too_late = (error.retry_after or 0) > config.timeout
+            if begun or not error.retryable or too_late or attempt == config.max_attempts:
                 raise
             wait = _wait_before(attempt + 1, error, config, jitter)
             on_retry(attempt + 1, wait, error)

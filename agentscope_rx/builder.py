@@ -73,8 +73,10 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
     def configured(self, keywords: BuilderKeywords) -> Self:
         """The builder with several options at once."""
         builder = self
-        for option, value in keywords.items():
-            known = self.keywords.__annotations__
+        known = self.keywords.__annotations__
+        given = cast("dict[str, object]", keywords)
+        for option in sorted(given, key=lambda each: each != "toolkit"):  # `tools` adds to it
+            value = given[option]
             if option not in known:
                 raise InvalidOption(option, value, f"no such option; there are {', '.join(sorted(known))}")
             setter = getattr(type(self), option)
@@ -85,10 +87,12 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
 
     def name(self, name: str) -> Self:
         """The agent's name: shown in events, and its id and default session where none is given."""
+        check_is("name", name, str, "a text")
         return self._with(name=check_identifier("name", name))
 
     def agent_id(self, agent_id: str) -> Self:
         """A stable id, where the name may change."""
+        check_is("agent_id", agent_id, str, "a text")
         return self._with(agent_id=check_identifier("agent_id", agent_id))
 
     def model(self, model: Model | str) -> Self:
@@ -102,36 +106,50 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
             from agentscope_rx.models import resolve_model
 
             model = resolve_model(model)
+        if not callable(getattr(model, "stream", None)):
+            raise InvalidOption("model", model, "a Model, or a string such as 'openai:gpt-5-mini'")
         return self._with(model=model)
 
     def sys_prompt(self, sys_prompt: SystemPrompt) -> Self:
         """The system prompt, or a function of the context that makes it, called once a call."""
+        if not isinstance(sys_prompt, str) and not callable(sys_prompt):  # type: ignore[reportUnnecessaryComparison]
+            raise InvalidOption("sys_prompt", sys_prompt, "a text, or a function of the context that gives one")
         return self._with(sys_prompt=sys_prompt)
 
     def tools(self, tools: Iterable[Tool | Callable[..., Any]]) -> Self:
         """Add tools: decorated functions, plain ones, or anything that is a `Tool`."""
+        check_is("tools", tools, Iterable, "a list of tools")
         return self._with(toolkit=self._options.toolkit.add(*tools))
 
     def toolkit(self, toolkit: Toolkit) -> Self:
         """The tools with their groups and presets, in the place of all that were added before."""
+        check_is("toolkit", toolkit, Toolkit, "a Toolkit")
         return self._with(toolkit=toolkit)
 
     def max_iters(self, max_iters: int) -> Self:
         """How many reasoning steps a call may take; 10 by default."""
+        check_is("max_iters", max_iters, int, "a whole number")
         at_least("max_iters", max_iters, 1)
         return self._with(max_iters=max_iters)
 
     def generate_options(self, options: GenerateOptions) -> Self:
         """How the model is to answer."""
+        check_is("generate_options", options, GenerateOptions, "GenerateOptions(...)")
         return self._with(generate_options=options)
 
     def execution(self, config: ExecutionConfig) -> Self:
         """Time-outs and retry of model calls."""
+        check_is("execution", config, ExecutionConfig, "an ExecutionConfig(...)")
         return self._with(execution=config)
 
     def chunk_operators(self, operators: Iterable[ChunkOperator]) -> Self:
         """Rx operators on the stream of the model's pieces, after those that were added before."""
-        return self._with(chunk_operators=(*self._options.chunk_operators, *operators))
+        check_is("chunk_operators", operators, Iterable, "a list of Rx operators")
+        added = tuple(operators)
+        for each in added:
+            if not callable(each):
+                raise InvalidOption("chunk_operators", each, "an Rx operator")
+        return self._with(chunk_operators=(*self._options.chunk_operators, *added))
 
     def pipeline(self, arrange: Arrangement) -> Self:
         """Change the pipeline: a function that gets the default and gives another; several are applied in order.
@@ -139,14 +157,21 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         Examples:
             builder.pipeline(lambda default: default.insert_before("validate_request", redact_emails))
         """
+        if not callable(arrange):
+            raise InvalidOption("pipeline", arrange, "a function that gets a Pipeline and gives one")
         return self._with(arrangements=(*self._options.arrangements, arrange))
 
     def state_store(self, store: StateStore) -> Self:
         """Where the states of sessions are kept; in memory by default."""
+        if not callable(getattr(store, "get", None)) or not callable(getattr(store, "put", None)):
+            raise InvalidOption("state_store", store, "a StateStore, such as JsonFileStore(folder)")
+        if type(store).__hash__ is None:  # type: ignore[reportUnnecessaryComparison]
+            raise InvalidOption("state_store", store, "must be hashable: equal stores keep the same states")
         return self._with(state_store=store)
 
     def default_session_id(self, session_id: str) -> Self:
         """The session of calls that name none; the agent's name by default."""
+        check_is("default_session_id", session_id, str, "a text")
         return self._with(default_session_id=check_identifier("default_session_id", session_id))
 
     def wait_timeout(self, seconds: float) -> Self:
@@ -156,6 +181,7 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
 
     def runtime(self, runtime: Runtime) -> Self:
         """Share clock, ids, threads, sessions and memory with other builders."""
+        check_is("runtime", runtime, Runtime, "a Runtime")
         return self._with(runtime=runtime)
 
     # -- building -------------------------------------------------------------------------------------------

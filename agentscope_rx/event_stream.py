@@ -4,20 +4,28 @@ from __future__ import annotations
 
 from typing import cast
 
+from reactivex import Observable
 from reactivex import operators as ops
 
-from agentscope_rx.events import AgentEvent, AgentResult, TextBlockDelta
+from agentscope_rx.events import AgentEvent, AgentResult, Event, TextBlockDelta
 from agentscope_rx.messages import Msg
 from agentscope_rx.pulling import Stream
 from agentscope_rx.shared_run import SharedRun
 
 
-class EventStream(Stream[AgentEvent]):
+class EventStream(Stream[Event]):
     """The events of a run. Cold: nothing runs before it is subscribed, and each subscription is a run of its own.
 
     It is an `Observable`, an async iterator, an iterator for threads without an event loop, and awaitable (which
     gives the last event). Leaving it cancels the run and leaves a valid session.
+
+    Args:
+        source: The events, cold.
+        label: What it is called in the warning that comes when it is never used.
     """
+
+    def __init__(self, source: Observable[AgentEvent], *, label: str = "") -> None:
+        super().__init__(cast("Observable[Event]", source), label=label)
 
     def text(self) -> Stream[str]:
         """The text that the agent itself writes, piece by piece.

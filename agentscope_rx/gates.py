@@ -66,7 +66,7 @@ class SessionGate:
         try:
             if self._turn in _held.get():
                 raise ReentrantCall(
-                    f"a call on session {self.key!r} was made from inside a call that holds it; "
+                    "a call was made from inside a call that holds the same session, and would wait for it for ever; "
                     "use another session, or make it after that call has ended"
                 )
             await self._wait_for_turn(wait_timeout)

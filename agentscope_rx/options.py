@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from agentscope_rx.context.counting import RequestCounter, counter_for
+from agentscope_rx.errors import InvalidOption
 from agentscope_rx.operators import ChunkOperator, SystemPrompt
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
@@ -57,6 +58,9 @@ class AgentOptions:
 
         Raises:
             InvalidIdentifier: An id of the context cannot be one.
+            InvalidOption: It is no context.
         """
+        if not isinstance(context, RuntimeContext):  # type: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("context", context, "a RuntimeContext(...)")
         session_id = self.default_session_id or self.name if context.session_id is None else context.session_id
         return SessionKey(agent_id=self.id, user_id=context.user_id, session_id=session_id)

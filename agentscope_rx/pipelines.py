@@ -5,6 +5,7 @@ from __future__ import annotations
 import agentscope_rx.operators as op
 from agentscope_rx.context.materials import instruction_blocks
 from agentscope_rx.context.policy import ContextPolicy
+from agentscope_rx.errors import InvalidOption
 from agentscope_rx.harness_options import HarnessOptions
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
@@ -50,4 +51,6 @@ def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | N
     pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.toolkit))
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
+        if not isinstance(pipeline, Pipeline):  # type: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("pipeline", arrange, f"gave {pipeline!r}; it must give a Pipeline")
     return pipeline.guard("prepare", op.report_context(policy=policy), name="report_context").check_complete()

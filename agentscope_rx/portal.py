@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import wait
 from typing import Any, Final, TypeVar
 
 from reactivex import abc
@@ -28,12 +30,14 @@ class Portal:
 
     def __init__(self) -> None:
         self._begin()
+        atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):  # a forked process inherits the loop without its thread
             os.register_at_fork(after_in_child=self._begin)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._open: dict[object, Callable[[], Coroutine[Any, Any, None]]] = {}
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -70,12 +74,33 @@ class Portal:
                 ended.wait(_GRACE)
             raise
 
-    def finish(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a last coroutine; wait for it unless this thread runs a loop, as it may where the collector calls."""
-        if running_loop() is None:
-            self.call(work)
-        else:
-            asyncio.run_coroutine_threadsafe(work(), self.loop)
+    def open(self, close: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+        """Keep something open that a last coroutine closes.
+
+        Args:
+            close: Makes the coroutine.
+
+        Returns:
+            Closes it, once, and waits for that unless this thread runs a loop, as it may where the collector calls.
+            What is still open when the interpreter exits is closed then, while the background loop lives.
+        """
+        key = object()
+        self._open[key] = close
+
+        def closed() -> None:
+            if self._open.pop(key, None) is None:
+                return
+            if running_loop() is None:
+                self.call(close)
+            else:
+                asyncio.run_coroutine_threadsafe(close(), self.loop)
+
+        return closed
+
+    def _at_exit(self) -> None:
+        closing, self._open = self._open, {}
+        ends = [asyncio.run_coroutine_threadsafe(close(), self.loop) for close in closing.values()]
+        wait(ends, timeout=_GRACE)
 
 
 PORTAL: Final = Portal()

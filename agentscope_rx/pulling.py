@@ -174,11 +174,12 @@ def pull_blocking(source: Observable[T], *, maxsize: int = 256) -> Iterator[T]:
     async def batch() -> list[T]:
         return [pull.take() for _ in range(len(pull.buffer))] if await pull.more() else []
 
+    close = PORTAL.open(pull.close)
     try:
         while items := PORTAL.call(batch):
             yield from items
     finally:
-        PORTAL.finish(pull.close)
+        close()
 
 
 def report_unhandled(error: Exception) -> None:

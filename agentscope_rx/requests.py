@@ -85,7 +85,8 @@ class ExecutionConfig(BaseModel):
         connect_timeout: Until there is a connection.
         first_chunk_timeout: Until the answer begins.
         chunk_timeout: Between two pieces of the answer.
-        max_attempts: Attempts in all; 1 = no retry. Only a call whose answer has not begun is tried again.
+        max_attempts: Attempts in all; 1 = no retry. Only a call whose answer has not begun is tried again, after the
+            wait that the provider asks for; not at all where that is longer than `timeout`.
         initial_backoff: Before the second attempt.
         max_backoff: At most between two attempts.
         backoff_multiplier: How much longer each next wait is.

@@ -84,7 +84,9 @@ class Call:
     def handle(self, emit: Emitter, session: StoredSession) -> RunHandle:
         """What the steps of a run hold on to."""
         handle = RunHandle(emit, session, context=self.context, runtime=self.options.runtime)
-        handle.previous_request = self.options.runtime.single(RequestCache).find(self.options.key_of(self.context))
+        handle.previous_request = self.options.runtime.single(RequestCache).find(
+            self.options.store, self.options.key_of(self.context)
+        )
         return handle
 
 
@@ -195,7 +197,7 @@ class Run:
             last = await self._drive(loop(self._turn, first, self._follow), scheduler)
         finally:
             if run.previous_request is not None:
-                self._runtime.single(RequestCache).keep(self.key, run.previous_request)
+                self._runtime.single(RequestCache).keep(self._options.store, self.key, run.previous_request)
         if last is None:
             self._close_calls(session)
             return self._announce(session, _INTERRUPTED_TEXT, GenerateReason.INTERRUPTED)

@@ -19,6 +19,7 @@ from itertools import count
 from typing import Final, ParamSpec, Protocol, TypeVar, cast
 from weakref import WeakSet
 
+from agentscope_rx.errors import InvalidOption
 from agentscope_rx.gates import SessionGate
 
 P = ParamSpec("P")
@@ -97,7 +98,12 @@ class Runtime:
         clock: Where time comes from.
         ids: Where ids come from.
         jitter: Gives a number from 0 to 1, for the waits between two attempts.
-        tool_threads: How many synchronous tools may run at once.
+        tool_threads: How many synchronous tools may run at once. A thread cannot be stopped: one whose tool timed out
+            or was cancelled is busy, and keeps the process alive, until the tool returns; a long one should look at
+            `ToolContext.cancelled`.
+
+    Raises:
+        InvalidOption: There is no thread for tools.
     """
 
     def __init__(
@@ -108,6 +114,8 @@ class Runtime:
         jitter: Callable[[], float] = random.random,
         tool_threads: int = 16,
     ) -> None:
+        if tool_threads < 1:
+            raise InvalidOption("tool_threads", tool_threads, "at least 1")
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or UniqueIds()
         self.jitter = jitter

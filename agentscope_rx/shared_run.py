@@ -11,14 +11,14 @@ from reactivex import Observable, abc
 from reactivex.disposable import Disposable, SingleAssignmentDisposable
 
 from agentscope_rx.bridge import Scope, Valve, leave, running_loop
-from agentscope_rx.errors import SourceCancelled
-from agentscope_rx.events import AgentEvent
+from agentscope_rx.errors import InvalidOption, SourceCancelled
+from agentscope_rx.events import Event
 from agentscope_rx.logs import logger
 from agentscope_rx.portal import subscribe_on_loop
 from agentscope_rx.pulling import Stream
 
 
-class SharedRun(Stream[AgentEvent]):
+class SharedRun(Stream[Event]):
     """One run, which starts with its first watcher or by `start()`.
 
     A watcher that raises is dropped and logged; the others, and the run, go on. Leaving does not stop the run:
@@ -29,11 +29,13 @@ class SharedRun(Stream[AgentEvent]):
         history: How many events are kept for those who come late; None = all.
     """
 
-    def __init__(self, source: Observable[AgentEvent], *, history: int | None) -> None:
+    def __init__(self, source: Observable[Event], *, history: int | None) -> None:
+        if history is not None and history < 0:
+            raise InvalidOption("history", history, "a number of events, or None for all")
         super().__init__(source)
-        self._kept: deque[AgentEvent] = deque(maxlen=history)
-        self._watchers: dict[object, abc.ObserverBase[AgentEvent]] = {}
-        self._end: Callable[[abc.ObserverBase[AgentEvent]], None] | None = None
+        self._kept: deque[Event] = deque(maxlen=history)
+        self._watchers: dict[object, abc.ObserverBase[Event]] = {}
+        self._end: Callable[[abc.ObserverBase[Event]], None] | None = None
         self._scope = Scope()
         self._subscription: SingleAssignmentDisposable | None = None
 
@@ -66,11 +68,11 @@ class SharedRun(Stream[AgentEvent]):
         await self._scope.join()
 
     def _subscribe_core(
-        self, observer: abc.ObserverBase[AgentEvent], scheduler: abc.SchedulerBase | None = None
+        self, observer: abc.ObserverBase[Event], scheduler: abc.SchedulerBase | None = None
     ) -> abc.DisposableBase:
         return subscribe_on_loop(lambda: self._watch(observer))
 
-    def _watch(self, observer: abc.ObserverBase[AgentEvent]) -> abc.DisposableBase:
+    def _watch(self, observer: abc.ObserverBase[Event]) -> abc.DisposableBase:
         key = object()
         self._watchers[key] = observer
 
@@ -87,12 +89,12 @@ class SharedRun(Stream[AgentEvent]):
             leave_run()
         return Disposable(leave_run)
 
-    def _publish(self, event: AgentEvent) -> None:
+    def _publish(self, event: Event) -> None:
         self._kept.append(event)
         for key, watcher in tuple(self._watchers.items()):
             self._tell(key, partial(watcher.on_next, event))
 
-    def _finish(self, end: Callable[[abc.ObserverBase[AgentEvent]], None]) -> None:
+    def _finish(self, end: Callable[[abc.ObserverBase[Event]], None]) -> None:
         if self._end is None:
             self._end = end
             for key, watcher in tuple(self._watchers.items()):

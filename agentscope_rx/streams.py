@@ -81,7 +81,8 @@ class Sink(Generic[T]):
             return
         self.stopped = True
         try:
-            copy_context().run(tell) if self._waiting is not None else self._context.run(tell)
+            # Told from inside a delivery the context is in use: a copy, since one cannot be entered twice.
+            (self._context if self._waiting is None else self._context.copy()).run(tell)
         except Exception as failure:
             self._loop.call_exception_handler(
                 {"message": "a subscriber raised at the end of a run", "exception": failure}

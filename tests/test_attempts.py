@@ -148,6 +148,15 @@ async def test_retry_after_wins() -> None:
     assert model.asked_at == [0.0, 77.5]
 
 
+@virtual
+async def test_no_call_waits_for_a_day() -> None:
+    """A wait longer than a whole call may take would hold the session's turn: the caller is told instead."""
+    asked, model = await ask([RateLimited("x", retry_after=86_400.0)], ["never"])
+    assert isinstance(asked.error, RateLimited)
+    assert asked.error.retry_after == 86_400.0
+    assert model.asked_at == [0.0]
+
+
 @settings(deadline=None)
 @given(
     jitter=st.floats(0, 1),

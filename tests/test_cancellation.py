@@ -6,14 +6,19 @@ import asyncio
 import gc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from typing import Any
 
 import pytest
+import reactivex
+from reactivex import Observable
+from reactivex import operators as ops
 
 import agentscope_rx.events as ev
 from agentscope_rx.errors import AgentClosed
 from agentscope_rx.messages import ToolResultState
 from agentscope_rx.models import HttpxChatModel, OpenAIChatModel
 from agentscope_rx.react_agent import ReActAgent
+from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.testing.fake_provider import FakeProvider, stream, text, tool_calls
 from agentscope_rx.tools import tool
 from tests.support import MODELS, Seen, builder_for, until, watch
@@ -102,6 +107,31 @@ async def test_leaving_returns_after_everything_below_has_ended(
         await leave(agent)
         assert asyncio.all_tasks() == before
         assert (await provider.client_gone(1)).client_left
+
+
+async def test_leaving_between_a_reply_and_its_tools_closes_the_calls() -> None:
+    """A call that was recorded and never begun has an `interrupted` result in the stored state, not only in the next
+    request."""
+
+    @tool
+    async def quick() -> str:
+        """Ends at once."""
+        return "quick"
+
+    reached = asyncio.Event()
+    wait: Callable[[Observable[Any]], Observable[Any]] = ops.flat_map(
+        lambda _: (reached.set(), reactivex.never())[1]  # type: ignore[func-returns-value]
+    )
+    model = ScriptedModel([calls(("c1", "quick", "{}")), "fine"])
+    builder = ReActAgent.builder(name="a", model=model, tools=[quick])
+    agent = builder.pipeline(lambda default: default.insert_before("run_tools", wait)).build()
+    task = asyncio.create_task(agent.acall("go"))
+    await reached.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    (result,) = [m.tool_result for m in (await agent.state()).context.messages if m.tool_result]
+    assert (result.id, result.state) == ("c1", ToolResultState.INTERRUPTED)
 
 
 async def test_leaving_in_the_middle_of_a_tool_cancels_it() -> None:

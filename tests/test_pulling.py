@@ -35,6 +35,33 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[1]
 
 
+LEFT_OPEN = """
+import asyncio
+from agentscope_rx.bridge import from_aiter
+from agentscope_rx.pulling import Stream
+
+async def numbers():
+    try:
+        yield 1
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0)
+        print("closed")
+
+left = iter(Stream(from_aiter(numbers)))
+ring = [left]
+ring.append(ring)
+print(next(left))
+"""
+
+
+def test_a_plain_iterator_that_is_left_open_does_not_hold_up_the_exit() -> None:
+    """A program that ends in the middle of a stream ends; the stream's source is closed before."""
+    ended = subprocess.run([sys.executable, "-c", LEFT_OPEN], capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout.split() == ["1", "closed"]
+    assert ended.stderr == ""
+
+
 class Ticks:
     """An async generator of numbers that counts how many it has made, and takes two seconds to close."""
 

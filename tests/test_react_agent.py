@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reactivex import operators as ops
@@ -27,12 +29,13 @@ from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.requests import GenerateOptions
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.stores import JsonFileStore
+from agentscope_rx.stores import InMemoryStore, JsonFileStore
 from agentscope_rx.testing import ScriptedModel, calls, text
 from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing.fake_provider import FakeProvider
-from agentscope_rx.tools import tool
+from agentscope_rx.tools import Toolkit, tool
 from tests.support import MODELS, builder_for
+from tests.virtual import virtual
 
 ALICE = RuntimeContext(user_id="alice", session_id="s1")
 BOB = RuntimeContext(user_id="bob", session_id="s1")
@@ -102,6 +105,17 @@ async def test_the_prompt_may_be_a_function_called_once_a_call() -> None:
         ("model", "nobody:nothing", UnknownProvider),
         ("model", "openai:gpt-5-mini", MissingApiKey),
         ("colour", "red", InvalidOption),
+        ("max_iters", 2.5, InvalidOption),
+        ("tools", print, InvalidOption),
+        ("toolkit", [], InvalidOption),
+        ("model", 3, InvalidOption),
+        ("sys_prompt", None, InvalidOption),
+        ("execution", None, InvalidOption),
+        ("generate_options", {"temperature": 1}, InvalidOption),
+        ("chunk_operators", [5], InvalidOption),
+        ("pipeline", 5, InvalidOption),
+        ("state_store", "folder", InvalidOption),
+        ("runtime", 3, InvalidOption),
     ],
 )
 def test_wrong_values_fail_at_the_builder(
@@ -112,6 +126,38 @@ def test_wrong_values_fail_at_the_builder(
     with pytest.raises(error) as caught:
         ReActAgent.builder(**{option: value})  # type: ignore[arg-type]
     assert option in str(caught.value) or str(value).split(":")[0].strip().upper() in str(caught.value).upper()
+
+
+def test_a_store_that_is_not_hashable_is_refused() -> None:
+    """Sessions are told apart by their store; a plain dataclass with eq is not hashable, and is told so at once."""
+
+    @dataclass
+    class Rows(InMemoryStore):
+        rows: int = 0
+
+    with pytest.raises(InvalidOption, match="hashable"):
+        ReActAgent.builder(state_store=Rows())
+
+
+@pytest.mark.parametrize("input", [5, ["a"], [Msg.user("a"), None]])
+def test_a_wrong_input_is_refused_by_the_call(input: Any) -> None:
+    """What is no message is refused before anything runs, and so is what is no context."""
+    builder = ReActAgent.builder(name="a", model=ScriptedModel([]))
+    with pytest.raises(InvalidOption, match="input"):
+        builder.stream_events(input)
+    wrong: Any = "session"
+    with pytest.raises(InvalidOption, match="RuntimeContext"):
+        builder.stream_events("hi", wrong)
+
+
+def test_a_pipeline_function_must_give_a_pipeline() -> None:
+    """A function that forgets its return is named."""
+
+    def nothing(_: Any) -> Any:
+        return None
+
+    with pytest.raises(InvalidOption, match="must give a Pipeline"):
+        ReActAgent.builder(name="a", model=ScriptedModel([]), pipeline=nothing).build()
 
 
 def test_an_agent_needs_name_and_model() -> None:
@@ -229,6 +275,59 @@ async def test_a_subscriber_that_raises_ends_its_own_run_once() -> None:
     assert isinstance(errors[0].__cause__, ValueError)
     assert (await agent.call("more", ALICE)).text == "next"
     assert model.asked == 2
+
+
+@virtual
+async def test_a_failed_subscriber_of_a_builders_stream_is_told_at_once() -> None:
+    """The agent that was made for the call closes without waiting for the very run that tells of the failure."""
+    builder = ReActAgent.builder(name="a", model=ScriptedModel([text("a", "b")]))
+    ended: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    def on_next(event: ev.AgentEvent) -> None:
+        if isinstance(event, ev.TextBlockDelta):
+            raise ValueError("in the subscriber")
+
+    before = asyncio.get_running_loop().time()
+    builder.stream_events("go", ALICE).subscribe(on_next, ended.set_result)
+    assert isinstance(await ended, ConsumerFailed)
+    assert asyncio.get_running_loop().time() == before
+
+
+async def test_a_groups_activation_reaches_the_next_step_and_the_next_call() -> None:
+    """What the model equips is part of the session: the requests after it offer the group's tools."""
+
+    @tool
+    def browse() -> str:
+        """Browse."""
+        return "seen"
+
+    toolkit = Toolkit().group("web", "The web.", browse).with_meta_tool()
+    switch = calls(("c1", "reset_equipped_tools", '{"to_activate":["web"]}'))
+    model = ScriptedModel([switch, "done", "next"])
+    builder = ReActAgent.builder(name="a", model=model, toolkit=toolkit)
+    await builder.call("go", ALICE)
+    await builder.call("more", ALICE)
+    offered = ["browse" in {spec.name for spec in request.tools} for request in model.requests]
+    assert offered == [False, True, True]
+
+
+async def test_tools_are_added_to_the_toolkit_in_any_order() -> None:
+    """Keywords have no order: `toolkit=` never drops what `tools=` adds."""
+
+    @tool
+    def one() -> str:
+        """One."""
+        return "1"
+
+    @tool
+    def two() -> str:
+        """Two."""
+        return "2"
+
+    for keywords in ({"tools": [one], "toolkit": Toolkit().add(two)}, {"toolkit": Toolkit().add(two), "tools": [one]}):
+        model = ScriptedModel(["done"])
+        await ReActAgent.builder(name="a", model=model, **keywords).call("hi")  # type: ignore[arg-type]
+        assert {spec.name for spec in model.requests[0].tools} == {"one", "two"}
 
 
 async def test_each_subscription_is_a_run_and_a_shared_run_is_one() -> None:

@@ -18,7 +18,7 @@ from reactivex import operators as ops
 from agentscope_rx.bridge import from_aiter
 from agentscope_rx.errors import SourceCancelled
 from agentscope_rx.event_stream import EventStream
-from agentscope_rx.events import AgentEvent, Custom
+from agentscope_rx.events import Custom, Event
 from agentscope_rx.pulling import iterate
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.shared_run import SharedRun
@@ -33,10 +33,10 @@ class Work:
         self.count, self.fails = count, fails
         self.log: list[str] = []
 
-    def source(self) -> Observable[AgentEvent]:
+    def source(self) -> Observable[Event]:
         return from_aiter(self._events)
 
-    async def _events(self) -> AsyncGenerator[AgentEvent, None]:
+    async def _events(self) -> AsyncGenerator[Event, None]:
         self.log.append("begun")
         try:
             for number in range(self.count):
@@ -130,7 +130,7 @@ async def test_a_watcher_that_raises_is_dropped_and_the_others_go_on() -> None:
 
     seen: list[str] = []
 
-    def bad(event: AgentEvent) -> None:
+    def bad(event: Event) -> None:
         assert isinstance(event, Custom)
         seen.append(event.name)
         if event.name == "1":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, TypeVar
@@ -23,6 +23,7 @@ from agentscope_rx.state import CallsClosed, InputAccepted, Record
 from agentscope_rx.wire import clean_text
 
 B = TypeVar("B")
+_INPUT: Final = "a text, a Msg, a list of them, or None to go on"
 CLOSED_TEXT: Final = "This tool call was interrupted; whether it had any effect is not known."
 
 
@@ -72,14 +73,18 @@ def messages_of(input: str | Msg | Sequence[Msg] | None) -> tuple[Msg, ...]:
     """The messages of a call's input.
 
     Raises:
-        InvalidOption: A message has a role that no input may have.
+        InvalidOption: It is neither text nor messages, or a message has a role that no input may have.
     """
     if input is None:
         return ()
     if isinstance(input, str):
         return (Msg.user(input),)
+    if not isinstance(input, Msg | Iterable):  # type: ignore[reportUnnecessaryIsInstance]
+        raise InvalidOption("input", input, _INPUT)
     messages = (input,) if isinstance(input, Msg) else tuple(input)
     for message in messages:
+        if not isinstance(message, Msg):  # type: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("input", message, _INPUT)
         if message.role is Role.SYSTEM:
             raise InvalidOption("input", message.text, "a SYSTEM message is no input; set sys_prompt instead")
     return messages

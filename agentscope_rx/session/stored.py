@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from hashlib import sha256
 from typing import Final, Generic, TypeVar
 
 from agentscope_rx.draft import RequestDraft
+from agentscope_rx.finishing import to_the_end
 from agentscope_rx.state import AgentState, Record
-from agentscope_rx.stores import SessionKey, StateStore
+from agentscope_rx.stores import SessionKey, StateStore, Stored
 from agentscope_rx.stores.store import ABSENT
 
 K = TypeVar("K")
@@ -46,31 +48,36 @@ class StateCache:
     """
 
     def __init__(self) -> None:
-        self._states: _Recent[tuple[StateStore, SessionKey], tuple[int, AgentState]] = _Recent()
+        self._states: _Recent[tuple[StateStore, SessionKey], tuple[object, AgentState]] = _Recent()
 
-    def find(self, store: StateStore, key: SessionKey, version: int) -> AgentState | None:
-        """The state of this version, if it is known."""
+    def find(self, store: StateStore, key: SessionKey, stored: Stored) -> AgentState | None:
+        """The state that is stored, if it is known."""
         known = self._states.get((store, key))
-        return known[1] if known is not None and known[0] == version else None
+        return known[1] if known is not None and known[0] == _mark(stored) else None
 
-    def keep(self, store: StateStore, key: SessionKey, version: int, state: AgentState) -> None:
-        """Remember a state."""
-        self._states.put((store, key), (version, state))
+    def keep(self, store: StateStore, key: SessionKey, stored: Stored, state: AgentState) -> None:
+        """Remember what was stored, as a value."""
+        self._states.put((store, key), (_mark(stored), state))
+
+
+def _mark(stored: Stored) -> object:
+    # Versions are counts: a session that was deleted and begun anew elsewhere has them again.
+    return stored.version, sha256(stored.body).digest()
 
 
 class RequestCache:
     """The newest request of each session, so that the next one can be compared with it."""
 
     def __init__(self) -> None:
-        self._requests: _Recent[SessionKey, RequestDraft] = _Recent()
+        self._requests: _Recent[tuple[StateStore, SessionKey], RequestDraft] = _Recent()
 
-    def find(self, key: SessionKey) -> RequestDraft | None:
+    def find(self, store: StateStore, key: SessionKey) -> RequestDraft | None:
         """The session's newest request, if it is known."""
-        return self._requests.get(key)
+        return self._requests.get((store, key))
 
-    def keep(self, key: SessionKey, request: RequestDraft) -> None:
+    def keep(self, store: StateStore, key: SessionKey, request: RequestDraft) -> None:
         """Remember a request."""
-        self._requests.put(key, request)
+        self._requests.put((store, key), request)
 
 
 class StoredSession:
@@ -105,7 +112,7 @@ class StoredSession:
         if stored is None:
             fresh = AgentState(session_id=key.session_id, user_id=key.user_id)
             return cls(fresh, ABSENT, key=key, store=store, cache=cache)
-        state = cache.find(store, key, stored.version)
+        state = cache.find(store, key, stored)
         if state is None:
             state = AgentState.from_json(stored.body)
         return cls(state, stored.version, key=key, store=store, cache=cache)
@@ -121,7 +128,8 @@ class StoredSession:
         return self._state
 
     async def save(self) -> None:
-        """Store the state, if it has changed.
+        """Store the state, if it has changed; a cancelled caller waits until the store is done, since what has
+        happened must be known to the next call.
 
         Raises:
             StateConflict: Somebody else stored another version meanwhile; nothing was overwritten.
@@ -129,7 +137,10 @@ class StoredSession:
         state = self._state
         if state is self._saved:
             return
+        await to_the_end(self._put(state))
+
+    async def _put(self, state: AgentState) -> None:
         body = state.to_json()
         self._version = await self._store.put(self._key, body, expected_version=self._version)
         self._saved = state
-        self._cache.keep(self._store, self._key, self._version, state)
+        self._cache.keep(self._store, self._key, Stored(body, self._version), state)

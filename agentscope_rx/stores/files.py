@@ -6,16 +6,15 @@ import asyncio
 import os
 import re
 import tempfile
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from agentscope_rx.errors import StateUnreadable
+from agentscope_rx.finishing import to_the_end
 from agentscope_rx.stores.in_memory import conflict
 from agentscope_rx.stores.keys import SessionKey, folder_name
 from agentscope_rx.stores.store import ABSENT, Stored
 
-T = TypeVar("T")
 _HEAD: Final = re.compile(rb'\{"version":(\d{1,18}),"state":')
 _TAIL: Final = b"}\n"  # a file that was cut does not end in a newline: states are written without any
 _NOBODY: Final = "nobody"  # the folder of sessions without a user; the folder of a user begins with s_
@@ -49,7 +48,8 @@ class JsonFileStore:
 
     async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int) -> int:
         """Store a state in the place of the version that the caller knows."""
-        return await _to_the_end(asyncio.to_thread(self._replace, key, body, expected_version))
+        loop = asyncio.get_running_loop()
+        return await to_the_end(loop.run_in_executor(None, self._replace, key, body, expected_version))
 
     def _path(self, key: SessionKey) -> Path:
         user = _NOBODY if key.user_id is None else folder_name(key.user_id)
@@ -68,23 +68,6 @@ class JsonFileStore:
                 raise conflict(key, expected_version, version)
             _write(path, b'{"version":%d,"state":%b%b' % (version + 1, body, _TAIL))
             return version + 1
-
-
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await work in a thread, which goes on when its task is cancelled: whoever has the session's turn next must
-    not meet it."""
-    task = asyncio.create_task(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is None:
-        return task.result()
-    if not task.cancelled():
-        task.exception()  # nobody is left to be told
-    raise cancelled
 
 
 def _make_private(folder: Path, root: Path) -> None:

@@ -6,12 +6,12 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from agentscope_rx.errors import PathRefused, WorkspaceConflict, WorkspaceError
+from agentscope_rx.finishing import to_the_end
 from agentscope_rx.workspace.containment import (
     CAN_CONTAIN,
     OPEN_DIRECTORY,
@@ -113,7 +113,9 @@ class LocalWorkspace:
         check_write(if_match=if_match, create_only=create_only)
         if self._read_only:
             raise WorkspaceError(f"{shown(path)} was not written: the workspace is read-only")
-        return await _to_the_end(lambda: self._write(inside, data, if_match, create_only))
+        # A future and not a task of to_thread(): that one would be cancelled with all tasks when the loop closes.
+        loop = asyncio.get_running_loop()
+        return await to_the_end(loop.run_in_executor(None, lambda: self._write(inside, data, if_match, create_only)))
 
     async def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
         """List a directory; see `WorkspaceFS.list`."""
@@ -179,18 +181,6 @@ class LocalWorkspace:
                 with open_file(place) as file:
                     version = digest(file)
             return _described(path, status, link=place.link, version=version)
-
-
-async def _to_the_end(work: Callable[[], _T]) -> _T:
-    # A future and not a task of to_thread(): that one would be cancelled with all tasks when the loop closes.
-    done = asyncio.get_running_loop().run_in_executor(None, work)
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        await asyncio.wait([done])
-        if not done.cancelled():
-            done.exception()  # the caller no longer wants to know; unasked, asyncio would complain
-        raise
 
 
 def _described(path: WorkspacePath, status: os.stat_result, *, link: bool, version: str | None = None) -> FileStat:

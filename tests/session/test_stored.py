@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -29,6 +30,32 @@ class Watched(InMemoryStore):
         if self.failures:
             raise self.failures.pop()
         return await super().put(key, body, expected_version=expected_version)
+
+
+class Slow(InMemoryStore):
+    """A store whose put waits, as one over a network does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.putting, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int) -> int:
+        self.putting.set()
+        await self.go_on.wait()
+        return await super().put(key, body, expected_version=expected_version)
+
+
+class Shared:
+    """A place that several processes write to."""
+
+    def __init__(self) -> None:
+        self.inner = InMemoryStore()
+
+    async def get(self, key: SessionKey, /) -> Stored | None:
+        return await self.inner.get(key)
+
+    async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int) -> int:
+        return await self.inner.put(key, body, expected_version=expected_version)
 
 
 def said(text: str) -> InputAccepted:
@@ -126,7 +153,7 @@ async def test_a_failed_save_can_be_made_again() -> None:
     session.record(said("one"))
     with pytest.raises(OSError, match="No space left"):
         await session.save()
-    assert cache.find(store, KEY, 1) is None
+    assert cache.find(store, KEY, Stored(session.state.to_json(), 1)) is None
     await session.save()
     assert texts((await opened(store)).state) == ["one"]
 
@@ -195,15 +222,41 @@ async def test_a_store_that_is_gone_is_not_mistaken_for_another() -> None:
 async def test_the_cache_forgets_what_was_not_used_for_longest() -> None:
     """A few hundred states are kept; one that is found counts as used."""
     store, cache = InMemoryStore(), StateCache()
+    stored = Stored(b"", 1)
     states = [AgentState(session_id=f"s{number}") for number in range(300)]
 
     def key(number: int) -> SessionKey:
         return SessionKey(agent_id="a1", user_id=None, session_id=f"s{number}")
 
     for number, state in enumerate(states):
-        cache.keep(store, key(number), 1, state)
-        assert cache.find(store, key(0), 1) is states[0]
-    kept = [number for number in range(300) if cache.find(store, key(number), 1) is states[number]]
+        cache.keep(store, key(number), stored, state)
+        assert cache.find(store, key(0), stored) is states[0]
+    kept = [number for number in range(300) if cache.find(store, key(number), stored) is states[number]]
     assert kept == [0, *range(300 - len(kept) + 1, 300)]
     assert len(kept) == 256
-    assert cache.find(store, key(0), 2) is None
+    assert cache.find(store, key(0), Stored(b"", 2)) is None
+
+
+async def test_a_session_that_begins_anew_elsewhere_is_read() -> None:
+    """Versions are counts: after a folder was deleted, another process's first version has our first one's number."""
+    cache, store, elsewhere = StateCache(), Shared(), InMemoryStore()
+    await saved(store, "deleted", cache=cache)
+    await saved(elsewhere, "anew")
+    store.inner = elsewhere
+    assert texts((await opened(store, cache=cache)).state) == ["anew"]
+
+
+async def test_a_cancelled_save_is_made_to_its_end() -> None:
+    """What a run has done is known to the next one, also where a store, over a network say, is left in its put."""
+    store = Slow()
+    session = await opened(store)
+    session.record(said("paid"))
+    saving = asyncio.create_task(session.save())
+    await store.putting.wait()
+    saving.cancel()
+    await asyncio.sleep(0)
+    saving.cancel()
+    store.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    assert texts((await opened(store)).state) == ["paid"]
