@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
+from itertools import chain
 from typing import Final, Literal, TypeVar, cast
 
 from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.frozen import frozen
-from agentscope_rx.history import Edit, Exchange, History, unshared
+from agentscope_rx.history import LEAF_SIZE, Edit, Exchange, History, Leaf, unshared
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.requests import GenerateOptions, ToolSpec
 from agentscope_rx.wire import to_json
@@ -203,10 +205,73 @@ def changes_between(before: RequestDraft, after: RequestDraft, operator: str) ->
         tools = ({t.name: t for t in before.tools}, {t.name: t for t in after.tools})
         _compare(found, operator, "tools", tools, after.reasons)
     if before.conversation is not after.conversation:
+        rewritten = _rewritten(before.conversation, after.conversation, operator)
+        if rewritten is not None:
+            found.extend(rewritten)
+            return tuple(found)
         old_part, new_part = unshared(before.conversation, after.conversation)
         exchanges = ({x.id: x for x in old_part}, {x.id: x for x in new_part})
         _compare(found, operator, "conversation", exchanges, after.reasons)
     return tuple(found)
+
+
+def _rewritten(old: History, new: History, operator: str) -> list[Change] | None:
+    """What was rewritten, where that is all that was done; remembered for each leaf, since it is done at each step."""
+    if len(old.leaves) != len(new.leaves):
+        return None
+    found: list[Change] = []
+    for before, after in zip(old.leaves, new.leaves, strict=True):
+        if before is after:
+            continue
+        if len(before.exchanges) != len(after.exchanges):
+            return None
+        by = _Rewritten(operator, before)
+        # The last leaf is another one at each step: what is remembered of it would only pile up.
+        whole = len(after.exchanges) == LEAF_SIZE
+        changes = after.measure(by) if whole else by.join([by.of(exchange) for exchange in after.exchanges])
+        if changes is None:
+            return None
+        found.extend(changes)
+    return found
+
+
+class _Rewritten:
+    """What an operator has rewritten in a leaf, as a measure of what came out; None = it did something else."""
+
+    def __init__(self, operator: str, old: Leaf) -> None:
+        self._operator, self._old = operator, old
+
+    @cached_property
+    def _by_id(self) -> Mapping[str, Exchange]:
+        return {exchange.id: exchange for exchange in self._old.exchanges}
+
+    def __hash__(self) -> int:
+        return hash((self._operator, id(self._old)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Rewritten) and (other._operator, other._old) == (self._operator, self._old)
+
+    def of(self, exchange: Exchange, /) -> tuple[Change, ...] | None:
+        old = self._by_id.get(exchange.id)
+        if old is None:
+            return None
+        if old is exchange:
+            return ()
+        return (
+            _change(
+                self._operator,
+                "conversation",
+                "rewritten",
+                [exchange.id],
+                self._operator,
+                before=(old,),
+                after=(exchange,),
+            ),
+        )
+
+    def join(self, parts: Sequence[tuple[Change, ...] | None], /) -> tuple[Change, ...] | None:
+        known = [part for part in parts if part is not None]
+        return tuple(chain.from_iterable(known)) if len(known) == len(parts) else None
 
 
 def versions_kept(edits: Sequence[Edit], view: History, operator: str) -> tuple[Change, ...]:

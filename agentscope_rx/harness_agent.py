@@ -140,6 +140,7 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
 
     def concurrent_sources(self, concurrent: bool) -> Self:
         """Ask all sources at the same time; the order of their blocks stays that of registration."""
+        check_is("concurrent_sources", concurrent, bool, "True or False")
         return self._with(concurrent_sources=concurrent)
 
     def context_policy(self, policy: ContextPolicy) -> Self:
@@ -196,6 +197,7 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
 
     def workspace_context(self, shown: bool) -> Self:
         """Whether the workspace's rules, memory, knowledge and files are part of requests."""
+        check_is("workspace_context", shown, bool, "True or False")
         return self._with(workspace_context=shown)
 
     def disable_workspace_context(self) -> Self:

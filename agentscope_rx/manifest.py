@@ -238,9 +238,17 @@ class ContextManifest:
             },
             "full": full,
             "items": [_item_data(item) for item in items],
-            "changes": [self._change_data(change) for change in self.changes if change.action != "added"],
+            "changes": [self._change_data(change) for change in self._changes_to_tell(full)],
             "transforms": list(self.transforms),
         }
+
+    def _changes_to_tell(self, full: bool) -> Iterator[Change]:
+        """What is no addition; nor, unless all is told, what was rewritten in the previous request already."""
+        new = {exchange.id for exchange in _exchanges_from(self.draft.conversation, self.prefix.exchanges)}
+        for change in self.changes:
+            old = change.zone == "conversation" and change.action in ("rewritten", "kept") and change.item_id not in new
+            if change.action != "added" and (full or not old):
+                yield change
 
     def _change_data(self, change: Change) -> dict[str, object]:
         ids = _changed_ids(change)

@@ -32,7 +32,7 @@ def evict_optional_blocks(*, policy: ContextPolicy, selection: SelectionPolicy =
 
     Raises:
         InvalidOption: The selection names a block twice, or one that is not there or must stay; checked also where
-            nothing has to go (facts F.7).
+            nothing has to go.
     """
 
     @view_operator
@@ -68,10 +68,15 @@ class _Leaving:
     @property
     def draft(self) -> RequestDraft:
         """What is left."""
-        if not self._reasons:
-            return self._whole
-        draft = self._whole.without(self._reasons, reason="omitted_for_budget")
-        return replace(draft, reasons={**self._whole.reasons, **self._reasons})
+        whole, gone = self._whole, self._reasons
+        if not gone:
+            return whole
+        return replace(  # and not draft.without(): a tool may be called like a block
+            whole,
+            transient=tuple(block for block in whole.transient if block.id not in gone),
+            references=tuple(block for block in whole.references if block.id not in gone),
+            reasons={**whole.reasons, **gone},
+        )
 
     def keep_to_room(self, category: Category) -> None:
         """Let blocks of a category go until it has no more than it may."""

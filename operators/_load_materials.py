@@ -21,7 +21,7 @@ def load_materials(*, workspace: WorkspaceMaterial | None) -> Operator:
     Args:
         workspace: Where from; None = there is none.
 
-    A file that an agent changes in the middle of a call is seen by the next call (facts F.4). What could not be read
+    A file that an agent changes in the middle of a call is seen by the next call. What could not be read
     or was cut stands among the changes.
     """
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from dataclasses import replace
 from typing import cast
 
@@ -33,7 +33,7 @@ def load_sources(*, sources: Sequence[ContextSource], concurrent: bool = False) 
     Raises:
         SourceFailed: A source failed that may not be left out, or gave what cannot be used.
 
-    Only for reasoning; a summary needs no sources (facts F.5).
+    Only for reasoning; a summary needs no sources.
     """
 
     async def loaded(step: Step) -> Step:
@@ -72,7 +72,7 @@ def _asking(runtime: Runtime) -> Ask:
     async def ask(load: Loader, request: ContextRequest) -> object:
         if way_of(load) == "thread":
             context, loop = copy_context(), asyncio.get_running_loop()
-            given = await loop.run_in_executor(runtime.threads, lambda: context.run(load, request))
+            given = await loop.run_in_executor(runtime.threads, _called, context, load, request)
         else:
             given = load(request)
         if isinstance(given, Observable):
@@ -80,6 +80,13 @@ def _asking(runtime: Runtime) -> Ask:
         return await given if inspect.isawaitable(given) else given
 
     return ask
+
+
+def _called(context: Context, load: Loader, request: ContextRequest) -> object:
+    try:
+        return context.run(load, request)
+    except StopIteration as error:  # no future can hold it
+        raise RuntimeError("the loader raised StopIteration") from error
 
 
 def _filled(step: Step, loaded: Sequence[Loaded]) -> Step:

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from reactivex import Observable
-from reactivex import operators as ops
+import reactivex
+from reactivex import Observable, abc
 
 from agentscope_rx.context.limit import request_limit
 from agentscope_rx.context.policy import ContextPolicy
@@ -15,6 +16,7 @@ from agentscope_rx.errors import (
     HistoryConflict,
     InvalidToolPairs,
     StateConflict,
+    StepLost,
 )
 from agentscope_rx.events import Custom
 from agentscope_rx.lifting import Attempt
@@ -46,20 +48,44 @@ def report_context(*, policy: ContextPolicy | None) -> Callable[[Attempt], Attem
 
     def guard(attempt: Attempt) -> Attempt:
         def reported(step: Step) -> Observable[Step]:
-            before = step.run.furthest
-
-            def passed(prepared: Step) -> None:
-                _report(prepared, policy, None)
-
-            def failed(error: Exception) -> None:
-                reached = step.run.furthest
-                _report(step if reached is None or reached is before else reached, policy, error)
-
-            return attempt(step).pipe(ops.do_action(passed, failed))
+            return Observable(partial(_subscribe, attempt, step, policy))
 
         return reported
 
     return guard
+
+
+def _subscribe(
+    attempt: Attempt,
+    step: Step,
+    policy: ContextPolicy | None,
+    observer: abc.ObserverBase[Step],
+    scheduler: abc.SchedulerBase | None = None,
+) -> abc.DisposableBase:
+    """Prepare, tell of it, and only then hand the step on: one step, one account."""
+    before, passed = step.run.furthest, list[Step]()
+
+    def fail(error: Exception) -> None:
+        reached = step.run.furthest
+        _report(step if reached is None or reached is before else reached, policy, error)
+        observer.on_error(error)
+
+    def complete() -> None:
+        try:
+            if len(passed) != 1:
+                raise StepLost(f"preparation let {len(passed)} steps through, and one is the law")
+            _report(passed[0], policy, None)
+        except Exception as error:
+            fail(error)
+            return
+        observer.on_next(passed[0])
+        observer.on_completed()
+
+    try:
+        source = attempt(step)
+    except Exception as error:  # from a guard of the user's
+        source = reactivex.throw(error)
+    return source.subscribe(passed.append, fail, complete, scheduler=scheduler)
 
 
 def _manifest_of(step: Step, policy: ContextPolicy | None, error: Exception | None = None) -> ContextManifest:

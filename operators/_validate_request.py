@@ -4,7 +4,7 @@ from collections import Counter
 from heapq import nlargest
 from typing import Final
 
-from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.blocks import PLAIN, ContextBlock
 from agentscope_rx.context.limit import InputLimit, request_limit
 from agentscope_rx.context.policy import Category, ContextPolicy
 from agentscope_rx.context.shares import Shares
@@ -40,7 +40,7 @@ def validate_request(*, policy: ContextPolicy | None = None) -> Operator:
         if open_calls:
             named = ", ".join(f"{call.name} ({call.id})" for call in open_calls)
             raise InvalidToolPairs(f"these tool calls have no result in the request: {named}")
-        if not draft.conversation.leaves and not draft.transient and not draft.references:
+        if not draft.conversation.leaves and not any(map(_asks, (*draft.transient, *draft.references))):
             raise ContextError("the request holds no message: give the call an input, or a session with a history")
         _check_ids(draft)
         if policy is not None and step.card.counter is not None:
@@ -49,6 +49,11 @@ def validate_request(*, policy: ContextPolicy | None = None) -> Operator:
         return draft
 
     return validate_request
+
+
+def _asks(block: ContextBlock) -> bool:
+    """Whether a block may be all that there is to answer; what is there in every request is not."""
+    return block.kind in PLAIN or block.kind in ("runtime", "reference")
 
 
 def _check_ids(draft: RequestDraft) -> None:

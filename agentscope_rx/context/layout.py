@@ -1,6 +1,6 @@
 """From a draft to a request: the order of the zones and the tags around them.
 
-System first, then the conversation, then current state, then references (facts F.2). Text that came from outside is
+System first, then the conversation, then current state, then references. Text that came from outside is
 escaped, so that it can neither close our tags nor open others.
 """
 

@@ -10,7 +10,7 @@ from agentscope_rx.frozen import frozen
 from agentscope_rx.requests import GenerateOptions
 from agentscope_rx.step import Step
 
-#: A model whose window is not known (facts F.6).
+#: A model whose window is not known.
 UNKNOWN_WINDOW_LIMIT: Final = 64_000
 _DEFAULT_OUTPUT: Final = 4_096
 _UNKNOWN_WINDOW_MARGIN: Final = 1_024
@@ -34,7 +34,7 @@ class InputLimit:
 
 
 def input_limit(window: int | None, max_output: int, policy: ContextPolicy) -> InputLimit:
-    """The limit of a request (facts F.6).
+    """The limit of a request.
 
     Args:
         window: The model's window; None = not known.

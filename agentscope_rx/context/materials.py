@@ -27,7 +27,7 @@ MEMORY: Final = "workspace:MEMORY.md"
 KNOWLEDGE: Final = "workspace:knowledge"
 ADDITIONAL: Final = "workspace:additional-files"
 _INSTRUCTION_PRIORITY: Final = 100
-_CHARS_PER_TOKEN: Final = 4  # facts F.4: the budget of this material is reckoned in characters
+_CHARS_PER_TOKEN: Final = 4  # the budget of this material is reckoned in characters
 _MOST_SHOWN: Final = 200  # files of the knowledge folder
 _MOST_COUNTED_FILES: Final = 10_000
 _MOST_COUNTED: Final = 400_000  # characters of a memory that was cut, whose tokens the manifest tells
@@ -188,7 +188,7 @@ class _Loading:
         return "\n".join(parts)
 
     def _cut(self, memory: str, tokens: int) -> str:
-        """The part of the memory that there is room for (facts F.4)."""
+        """The part of the memory that there is room for."""
         room = max(0, tokens) * _CHARS_PER_TOKEN
         if len(memory) <= room or not memory.strip():
             return memory

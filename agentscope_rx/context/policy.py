@@ -45,7 +45,7 @@ class CategoryBudget(BaseModel):
 
 
 class ContextPolicy(BaseModel):
-    """How much may go into a request; zeros mean: from the model (facts F.6).
+    """How much may go into a request; zeros mean: from the model.
 
     Args:
         max_input_tokens: At most so many tokens, whatever the window.
@@ -69,6 +69,8 @@ class ContextPolicy(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> ContextPolicy:
+        if self.estimator is not None and not isinstance(getattr(self.estimator, "method", None), str):
+            raise ValueError(f"estimator={self.estimator!r}: an object with method, exact and count(text)")
         if inspect.iscoroutinefunction(self.observer):
             raise ValueError(f"observer={self.observer!r}: a plain function, which nobody has to await")
         if list(self.pressure) != sorted(self.pressure) or not all(0 < each <= 1 for each in self.pressure):
@@ -91,6 +93,6 @@ _CATEGORY_ORDER: Final = {"memory": 0, "knowledge": 1}
 
 
 def memory_knowledge_rest(optional: Sequence[ContextBlock], /) -> Sequence[str]:
-    """The default order: memory, then knowledge, then the rest; in each the lowest priority first (facts F.7)."""
+    """The default order: memory, then knowledge, then the rest; in each the lowest priority first."""
     ordered = sorted(optional, key=lambda block: (_CATEGORY_ORDER.get(block.kind, 2), block.priority, block.id))
     return [block.id for block in ordered]

@@ -89,14 +89,24 @@ async def load_source(source: ContextSource, request: ContextRequest, ask: Ask) 
     try:
         async with limit:
             given = await ask(source.load, request)
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
         if source.on_failure is SourceFailurePolicy.OMIT:
             return Loaded(source=source, failure=type(error).__name__)
         why = (
-            f"took longer than {source.timeout:g} s" if limit.expired() else f"failed: {error or type(error).__name__}"
+            f"took longer than {source.timeout:g} s"
+            if limit.expired()
+            else f"failed: {str(error) or type(error).__name__}"
         )
         raise SourceFailed(source.name, why) from error
     return Loaded(source=source, blocks=_checked(source, given))
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody wants this task to end; a loader may also raise such an error of its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _checked(source: ContextSource, given: object) -> tuple[ContextBlock, ...]:

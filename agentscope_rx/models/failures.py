@@ -48,6 +48,8 @@ _OUTPUT_CAP: Final = re.compile(
     r"max_(?:completion_|output_)?tokens['\"`]?(?: or '?max_(?:completion_|output_)?tokens'?)?"
     r"(?: is too large|: \d+ > \d+)|range of max_(?:completion_|output_)?tokens"
 )
+#: A router's sum of what was asked for: where the answer is the large part, the input is not what has to be shorter.
+_SUM: Final = re.compile(r"\((\d+) of text input,.*?(\d+) in the output\)")
 _LIMIT: Final = re.compile(r"maximum context length (?:is|of) (\d+)|configured limit of (\d+)")
 _TAG: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _SECRET: Final = re.compile(r"\b(?:sk|pk|rk|gsk|xai)-[\w-]{8,}|(?i:\bbearer\s+)[^\s\"',]+")
@@ -221,7 +223,7 @@ def _kind(said: _Said, status: int | None) -> type[ProviderError]:
             return RateLimited
         if _QUOTA.search(words):
             return QuotaExceeded
-    if status in (None, 400, 422) and _OUTPUT_CAP.search(words):
+    if status in (None, 400, 422) and (_OUTPUT_CAP.search(words) or _asks_for_too_long_an_answer(said)):
         return OutputCap
     return _kind_of_status(status, codes)
 
@@ -254,6 +256,11 @@ def _window(said: _Said) -> int | None:
         return said.window
     found = _LIMIT.search(said.message.lower())
     return int(found[1] or found[2]) if found else None
+
+
+def _asks_for_too_long_an_answer(said: _Said) -> bool:
+    parts, window = _SUM.search(said.message.lower()), _window(said)
+    return parts is not None and window is not None and int(parts[1]) <= window / 2 and int(parts[2]) > int(parts[1])
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -39,7 +39,7 @@ def builder_before(
 ) -> HarnessBuilder:
     """A builder of harness agents that ask this provider, with a workspace in memory where none is given."""
     model = HttpxChatModel(
-        "fake-model", provider=profile, base_url=provider.base_url, api_key="k", context_window=window
+        "fake-model", provider=profile, base_url=provider.base_url, api_key="test-key", context_window=window
     )
     keywords: dict[str, Any] = {
         "name": "tester",

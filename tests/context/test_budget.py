@@ -1,4 +1,4 @@
-"""How many tokens a request may have: from the model's window, the options and the policy (facts F.6)."""
+"""How many tokens a request may have: from the model's window, the options and the policy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FORMULAS: list[tuple[int | None, dict[str, int], dict[str, int], tuple[int, int,
 async def test_the_limit_of_a_request(
     window: int | None, options: dict[str, int], policy: dict[str, int], expected: tuple[int, int, int]
 ) -> None:
-    """The formulas of facts F.6 with their examples; the manifest of a real call says the same."""
+    """The formulas with their examples; the manifest of a real call says the same."""
     asked = max(options.values(), default=0)
     limit = input_limit(window, asked, ContextPolicy(**policy))  # type: ignore[arg-type]
     assert (limit.limit, limit.output, limit.margin) == expected

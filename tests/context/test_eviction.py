@@ -1,4 +1,4 @@
-"""What is left out when a request is too large, in which order, and who says so (facts F.7)."""
+"""What is left out when a request is too large, in which order, and who says so."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from agentscope_rx.lifting import chain
 from agentscope_rx.manifest import draft_tokens
 from agentscope_rx.operators import evict_optional_blocks
 from agentscope_rx.pulling import last
+from agentscope_rx.requests import ToolSpec
 from agentscope_rx.step import ModelCard, Step
 from agentscope_rx.testing import ScriptedModel, a_history, a_step, check_operator, run_virtual
 from tests.context.support import ALICE, CharEstimator, builds, data_of, harness, manifests, scripted
@@ -235,6 +236,21 @@ def test_nothing_goes_without_need(blocks: list[tuple[str, int, int, bool]], lim
     assert {block.id for block in (*after.transient, *after.references) if not block.blank} == {
         block.id for block in (*expected.transient, *expected.references) if not block.blank
     }
+
+
+def test_a_block_that_is_called_like_a_tool_goes_alone() -> None:
+    """Only blocks are left out; a tool of the same name stays on offer."""
+    draft = RequestDraft(
+        conversation=a_history(["q"]),
+        references=(ContextBlock.reference("look", "x" * 500),),
+        tools=(ToolSpec(name="look", description="Look.", parameters={}),),
+    )
+    after = evicted(draft, 300)
+    assert after.draft.references == ()
+    assert after.draft.tools == draft.tools
+    assert [(change.zone, change.item_id, change.reason) for change in after.changes] == [
+        ("references", "look", "omitted_for_budget:look")
+    ]
 
 
 def test_a_thousand_blocks_go_in_one_pass() -> None:

@@ -116,6 +116,15 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
     "one text as several files": (lambda b: b.additional_context_files("abc"), "additional_context_files='abc'"),
     "negative tokens": (lambda b: b.max_context_tokens(-1), "max_context_tokens=-1"),
     "tokens that are no number": (lambda b: b.max_context_tokens("8"), "max_context_tokens='8'"),
+    "a name that is no text": (lambda b: b.name(None), "name=None"),
+    "a model that is none": (lambda b: b.model(3), "model=3"),
+    "a prompt that is none": (lambda b: b.sys_prompt(3), "sys_prompt=3"),
+    "a pipeline that is none": (lambda b: b.pipeline("x"), "pipeline='x'"),
+    "options that are none": (lambda b: b.generate_options({"max_tokens": 3}), "generate_options="),
+    "an execution that is none": (lambda b: b.execution({"timeout": 3}), "execution="),
+    "a Runtime that is none": (lambda b: b.runtime(3), "runtime=3"),
+    "a switch that is none": (lambda b: b.concurrent_sources("no"), "concurrent_sources='no'"),
+    "another switch that is none": (lambda b: b.workspace_context(None), "workspace_context=None"),
     "a memory that is no text": (lambda b: b.environment_memory(3), "environment_memory=3"),
 }
 
@@ -150,6 +159,7 @@ def test_a_policy_refuses_what_it_cannot_mean() -> None:
         {"pressure": (0.9, 0.8, 0.95)},
         {"pressure": (0.0, 0.5, 0.9)},
         {"observer": observer},
+        {"estimator": 3},
         {"category_budgets": {"references": {"floor": 0.6}, "conversation": {"floor": 0.6}}},
         {"category_budgets": {"references": {"floor": 0.6, "ceiling": 0.5}}},
         {"category_budgets": {"memory": {"ceiling": 0.5}}},

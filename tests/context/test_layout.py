@@ -311,7 +311,7 @@ async def sources(request: ContextRequest) -> list[ContextBlock]:
 
 
 async def test_the_body_has_the_wrappers_in_their_order() -> None:
-    """Facts F.2 on the wire: one System message, the conversation, state, session, the library's words, references."""
+    """On the wire: one System message, the conversation, state, session, the library's words, references."""
     replies = ("", "done")  # an empty reply is asked again, with a message of the library's own
     options: dict[str, Any] = {
         "sys_prompt": "You help.",

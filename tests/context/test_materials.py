@@ -217,7 +217,7 @@ async def test_an_instruction_cannot_be_ended_by_what_it_says() -> None:
 
 @given(st.integers(0, 3_000), st.integers(0, 600), st.integers(0, 400))
 def test_memory_gets_what_the_rest_leaves(size: int, rules: int, most: int) -> None:
-    """Invariant (facts F.4): 4 characters a token, less rules, environment, knowledge and files; never more."""
+    """Invariant: 4 characters a token, less rules, environment, knowledge and files; never more."""
     files = {"AGENTS.md": "r" * rules, "MEMORY.md": "m" * size}
 
     async def shown() -> tuple[str, int]:
@@ -394,7 +394,7 @@ async def test_calls_at_once_load_for_themselves() -> None:
 
 @virtual
 async def test_a_summary_gets_the_instructions_alone() -> None:
-    """No memory, no knowledge, no session: only the System zone (facts F.1)."""
+    """No memory, no knowledge, no session: only the System zone."""
     files = {"AGENTS.md": "Rules.", "MEMORY.md": "Tea."}
     operator = load_materials(workspace=material(files))
     after = await last(chain((operator,), a_step(purpose="summary")))

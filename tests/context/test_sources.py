@@ -191,7 +191,7 @@ async def test_sources_are_asked_once_for_each_request() -> None:
 
 @virtual
 async def test_a_summary_asks_no_source() -> None:
-    """Sources are for reasoning alone (facts F.5)."""
+    """Sources are for reasoning alone."""
     asked: list[ContextRequest] = []
     agent = scripted(context_sources={"n": asked.append}).build()
     operator = load_sources(sources=agent.options.sources)
@@ -350,6 +350,28 @@ async def test_a_failing_source_fails_the_request() -> None:
         "load_sources",
         "source_failed",
     )
+
+
+async def cancels_itself(request: ContextRequest) -> list[ContextBlock]:
+    raise asyncio.CancelledError
+
+
+def runs_out(request: ContextRequest) -> list[ContextBlock]:
+    return [next(iter(list[ContextBlock]()))]
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
+@pytest.mark.parametrize(("load", "words"), [(cancels_itself, "CancelledError"), (runs_out, "StopIteration")])
+@virtual
+async def test_odd_failures_are_failures(load: Any, words: str, concurrent: bool) -> None:
+    """A loader that raises a cancellation of its own, or what no future can hold, fails like any other."""
+    builder = scripted(concurrent_sources=concurrent)
+    seen = await watch(builder.context_source("odd", load).build(), "go", ALICE)
+    assert isinstance(seen.error, SourceFailed)
+    assert words in str(seen.error)
+    assert len(builds(seen)) == 1
+    seen = await watch(builder.context_source("odd", load, on_failure=OMIT).build(), "go", ALICE)
+    assert seen.error is None
 
 
 async def test_a_source_that_may_be_omitted_is_left_out() -> None:

@@ -12,7 +12,17 @@ import reactivex
 from reactivex import Observable
 from reactivex import operators as ops
 
-from agentscope_rx import ContextBlock, ContextPolicy, ContextRequest, InMemoryStore, Pipeline
+from agentscope_rx import (
+    CategoryBudget,
+    ContextBlock,
+    ContextPolicy,
+    ContextRequest,
+    GenerateOptions,
+    InMemoryStore,
+    Pipeline,
+    RuntimeContext,
+)
+from agentscope_rx.context.counting import counter_for
 from agentscope_rx.errors import (
     ContextBudgetExceeded,
     ContextError,
@@ -26,17 +36,20 @@ from agentscope_rx.errors import (
 )
 from agentscope_rx.harness_agent import HarnessBuilder
 from agentscope_rx.history import History
-from agentscope_rx.messages import Msg
+from agentscope_rx.lifting import Attempt
+from agentscope_rx.messages import Msg, Role, ToolUseBlock
 from agentscope_rx.operators import (
     RequestDraft,
     Step,
     effect_operator,
     history_operator,
     text_operator,
+    validate_request,
     view_operator,
 )
 from agentscope_rx.state import InputAccepted, ResultsRecorded
-from agentscope_rx.testing import calls
+from agentscope_rx.step import ModelCard
+from agentscope_rx.testing import ScriptedModel, a_step, calls, check_operator
 from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing.fake_provider import FakeProvider
 from agentscope_rx.tools import tool
@@ -93,15 +106,8 @@ def adds(history: History, step: Step) -> History:
     return history.append(Msg.user("invented"))
 
 
-@history_operator
-def opens_a_call(history: History, step: Step) -> History:
-    return history
-
-
 @view_operator
 def leaves_a_call_open(draft: RequestDraft, step: Step) -> RequestDraft:
-    from agentscope_rx.messages import ToolUseBlock
-
     asking = replace(Msg.assistant(ToolUseBlock(id="c9", name="look")), id="asking")
     return replace(draft, conversation=draft.conversation.append(asking))
 
@@ -120,6 +126,29 @@ def gives_nothing(draft: RequestDraft, step: Step) -> Any:
 async def hangs(step: Step) -> Step:
     await asyncio.Event().wait()
     return step
+
+
+def no_prompt(context: RuntimeContext) -> str:
+    raise IndexError("mine")
+
+
+def guarded_by(guard: Any) -> Callable[[HarnessBuilder], HarnessBuilder]:
+    return lambda builder: builder.pipeline(lambda default: default.guard("prepare", guard))
+
+
+def lets_none(attempt: Attempt) -> Attempt:
+    return lambda step: reactivex.empty()
+
+
+def lets_two(attempt: Attempt) -> Attempt:
+    return lambda step: attempt(step).pipe(ops.flat_map(lambda each: reactivex.of(each, each)))
+
+
+def refuses(attempt: Attempt) -> Attempt:
+    def refused(step: Step) -> Observable[Step]:
+        raise PermissionError("mine")
+
+    return refused
 
 
 def divided(step: Step) -> Step:
@@ -225,7 +254,7 @@ FAILURES: dict[str, tuple[Arrange, type[Exception], str, str, str]] = {
     ),
     "a bare Rx operator that lets two through": (
         before_validation(twice, name="rx.twice"),
-        StepLost, "build_failed", "step_lost", "rx.twice",
+        StepLost, "build_failed", "step_lost", "commit_history",  # so far the first of the two had come
     ),
     "a bare time-out in the stream": (
         lambda b: before_validation(ops.timeout(0.01))(before_validation(hangs)(b)),
@@ -239,8 +268,20 @@ FAILURES: dict[str, tuple[Arrange, type[Exception], str, str, str]] = {
         around("prepare", ops.timeout(0.01)),
         TimeoutError, "build_failed", "build_failed", "load_sources",
     ),
+    "a guard that raises": (
+        guarded_by(refuses),
+        PermissionError, "build_failed", "build_failed", "prepare",
+    ),
+    "a guard that lets nothing through": (
+        guarded_by(lets_none),
+        StepLost, "build_failed", "step_lost", "prepare",
+    ),
+    "a guard that lets two through": (
+        guarded_by(lets_two),
+        StepLost, "build_failed", "step_lost", "commit_history",
+    ),
     "a prompt function that fails": (
-        lambda b: b.sys_prompt(lambda _: [][0]),
+        lambda b: b.sys_prompt(no_prompt),
         IndexError, "build_failed", "build_failed", "assemble_request",
     ),
 }  # fmt: skip
@@ -352,7 +393,7 @@ async def test_a_failure_at_a_later_step_is_its_own_request() -> None:
     assert len({manifest.call_id for manifest in manifests(seen)}) == 2
     assert len(model_of(agent).requests) == 1
     state = await agent.state(ALICE)
-    assert [message.role for message in state.context.messages] == ["user", "assistant", "tool"]
+    assert [message.role for message in state.context.messages] == [Role.USER, Role.ASSISTANT, Role.TOOL]
 
 
 @virtual
@@ -434,7 +475,6 @@ async def test_many_small_messages_are_named_together() -> None:
 
 async def test_an_operator_that_asks_for_too_long_an_answer_is_told_so() -> None:
     """A limit of nothing comes of the answer's reserve: the error says by how much, and nothing is sent."""
-    from agentscope_rx import GenerateOptions
 
     @view_operator
     def greedy(draft: RequestDraft, step: Step) -> RequestDraft:
@@ -447,3 +487,19 @@ async def test_an_operator_that_asks_for_too_long_an_answer_is_told_so() -> None
     assert seen.error.limit == 0
     assert any("the answer may take 10,000" in note for note in seen.error.__notes__)
     assert provider.requests == []
+
+
+@virtual
+async def test_it_keeps_the_rules_of_operators() -> None:
+    """What holds for every operator, with a limit that holds and one that does not."""
+
+    def step(history: History) -> Step:
+        return a_step(history=history, card=ModelCard.of(ScriptedModel([]), counter_for(None, "any")))
+
+    budgets: dict[Any, CategoryBudget] = {"conversation": CategoryBudget(ceiling=0.9)}
+    await check_operator(
+        lambda: validate_request(policy=ContextPolicy(max_input_tokens=64_000, category_budgets=budgets)),
+        step=step,
+        failing=lambda: validate_request(policy=ContextPolicy(max_input_tokens=1)),
+        old_messages=2_000,
+    )
