@@ -8,7 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentscope_rx import CategoryBudget, ContextBlock, ContextPolicy, ContextRequest, GenerateOptions
+from agentscope_rx import (
+    CategoryBudget,
+    ContextBlock,
+    ContextPolicy,
+    ContextRequest,
+    GenerateOptions,
+    RuntimeContext,
+)
 from agentscope_rx.context.counting import counter_for
 from agentscope_rx.context.limit import input_limit
 from agentscope_rx.context.shares import Shares
@@ -81,6 +88,21 @@ def test_no_limit_leaves_the_answer_without_room(window: int | None, asked: int,
         assert limit.limit <= most
     if window is not None and limit.limit:
         assert limit.limit + limit.output + limit.margin <= window
+
+
+@pytest.mark.parametrize(("window", "limit"), [(128_000, 121_344), (8_000, 6_840), (None, 64_000)])
+async def test_the_limit_is_what_reaches_the_provider_and_no_token_more(window: int | None, limit: int) -> None:
+    """A request of exactly so many tokens is sent, whole; with one more it is refused."""
+    policy = ContextPolicy(estimator=CharEstimator())
+    fits = "x" * (limit - 6)  # the frame of the message, and the start of the answer
+    async with harness(window=window, context_policy=policy, workspace_context=False) as (agent, provider):
+        manifest = await one_manifest(agent, fits)
+        assert manifest.estimated_input_tokens == manifest.input_limit == limit
+        assert provider.requests[0].messages == [{"role": "user", "content": fits}]
+        refused = await watch(agent, f"{fits}x", RuntimeContext(session_id="other"))
+        assert isinstance(refused.error, ContextBudgetExceeded)
+        assert (refused.error.estimated, refused.error.limit) == (limit + 1, limit)
+    assert len(provider.requests) == 1
 
 
 async def test_the_request_carries_the_output_that_was_reserved() -> None:
