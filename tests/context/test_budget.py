@@ -90,12 +90,19 @@ def test_no_limit_leaves_the_answer_without_room(window: int | None, asked: int,
         assert limit.limit + limit.output + limit.margin <= window
 
 
-@pytest.mark.parametrize(("window", "limit"), [(128_000, 121_344), (8_000, 6_840), (None, 64_000)])
-async def test_the_limit_is_what_reaches_the_provider_and_no_token_more(window: int | None, limit: int) -> None:
+@pytest.mark.parametrize(("window", "options", "policy", "expected"), [row for row in FORMULAS if row[3][0] > 6])
+async def test_the_limit_is_what_reaches_the_provider_and_no_token_more(
+    window: int | None, options: dict[str, int], policy: dict[str, int], expected: tuple[int, int, int]
+) -> None:
     """A request of exactly so many tokens is sent, whole; with one more it is refused."""
-    policy = ContextPolicy(estimator=CharEstimator())
+    limit = expected[0]
     fits = "x" * (limit - 6)  # the frame of the message, and the start of the answer
-    async with harness(window=window, context_policy=policy, workspace_context=False) as (agent, provider):
+    given_options: dict[str, Any] = {
+        "generate_options": GenerateOptions(**options),  # type: ignore[arg-type]
+        "context_policy": ContextPolicy(estimator=CharEstimator(), **policy),  # type: ignore[arg-type]
+        "workspace_context": False,
+    }
+    async with harness(window=window, **given_options) as (agent, provider):
         manifest = await one_manifest(agent, fits)
         assert manifest.estimated_input_tokens == manifest.input_limit == limit
         assert provider.requests[0].messages == [{"role": "user", "content": fits}]

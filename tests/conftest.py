@@ -1,4 +1,4 @@
-"""All tests here: how long an example takes says nothing about the library, so none has a deadline."""
+"""All tests: how long an example takes says nothing about the library, so none has a deadline."""
 
 from hypothesis import settings
 
