@@ -306,6 +306,10 @@ class StepLost(RunError):
     """An operator let no step, or a second one, through: one step in, one step out is the law."""
 
 
+class PreparationLeft(RunError):
+    """A request was not prepared to the end: what is around it timed out, or the run was interrupted."""
+
+
 class RetryRefused(RunError):
     """A retry came back to a step whose tools have already begun."""
 

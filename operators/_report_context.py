@@ -6,6 +6,7 @@ from typing import Final
 
 import reactivex
 from reactivex import Observable, abc
+from reactivex.disposable import Disposable
 
 from agentscope_rx.context.limit import request_limit
 from agentscope_rx.context.policy import ContextPolicy
@@ -15,6 +16,7 @@ from agentscope_rx.errors import (
     ContextBudgetExceeded,
     HistoryConflict,
     InvalidToolPairs,
+    PreparationLeft,
     StateConflict,
     StepLost,
 )
@@ -64,17 +66,24 @@ def _subscribe(
 ) -> abc.DisposableBase:
     """Prepare, tell of it, and only then hand the step on: one step, one account."""
     before, passed = step.run.furthest, list[Step]()
+    told = False
+
+    def tell(error: Exception) -> None:
+        nonlocal told
+        told, reached = True, step.run.furthest
+        _report(step if reached is None or reached is before else reached, policy, error)
 
     def fail(error: Exception) -> None:
-        reached = step.run.furthest
-        _report(step if reached is None or reached is before else reached, policy, error)
+        tell(error)
         observer.on_error(error)
 
     def complete() -> None:
+        nonlocal told
         try:
             if len(passed) != 1:
                 raise StepLost(f"preparation let {len(passed)} steps through, and one is the law")
             _report(passed[0], policy, None)
+            told = True
         except Exception as error:
             fail(error)
             return
@@ -85,7 +94,14 @@ def _subscribe(
         source = attempt(step)
     except Exception as error:  # from a guard of the user's
         source = reactivex.throw(error)
-    return source.subscribe(passed.append, fail, complete, scheduler=scheduler)
+    preparing = source.subscribe(passed.append, fail, complete, scheduler=scheduler)
+
+    def leave() -> None:
+        preparing.dispose()
+        if not told:
+            tell(PreparationLeft("the request was not prepared to the end: what is around it timed out, or was left"))
+
+    return Disposable(leave)
 
 
 def _manifest_of(step: Step, policy: ContextPolicy | None, error: Exception | None = None) -> ContextManifest:

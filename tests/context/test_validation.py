@@ -268,6 +268,10 @@ FAILURES: dict[str, tuple[Arrange, type[Exception], str, str, str]] = {
         around("prepare", ops.timeout(0.01)),
         TimeoutError, "build_failed", "build_failed", "load_sources",
     ),
+    "a bare time-out around the whole request": (
+        around("request", ops.timeout(0.01)),
+        TimeoutError, "build_failed", "preparation_left", "load_sources",
+    ),
     "a guard that raises": (
         guarded_by(refuses),
         PermissionError, "build_failed", "build_failed", "prepare",
@@ -300,9 +304,10 @@ async def test_a_failed_preparation(case: str) -> None:
         seen = await watch(arrange(plain).build(), "second", ALICE)
         assert type(seen.error) is kind, seen.error
         (event,), (manifest,) = builds(seen), manifests(seen)
+        told = "PreparationLeft" if code == "preparation_left" else kind.__name__
         assert (event.value["status"], event.value["error_type"], event.value["purpose"]) == (
             "failed",
-            kind.__name__,
+            told,
             "REASONING",
         )
         assert event.value["model_call_id"] == manifest.call_id
