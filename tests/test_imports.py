@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import agentscope_rx
+
 ROOT = Path(__file__).resolve().parents[1]
 
 #: Dependencies, of the core and of extras, that the import must leave alone.
@@ -48,3 +50,11 @@ def test_the_import_says_nothing() -> None:
         [sys.executable, "-W", "error", "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_star_import_brings_every_public_name() -> None:
+    """The names that the facade loads on first use are there for `import *` too, each from a module that has it."""
+    names: dict[str, object] = {}
+    exec("from agentscope_rx import *", names)  # the form in question, which no function may contain
+    assert {"HarnessAgent", "Msg", "tool", "Runtime"} <= set(names)
+    assert all(names[name] is getattr(agentscope_rx, name) for name in agentscope_rx.__all__)
