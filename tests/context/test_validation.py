@@ -324,6 +324,27 @@ async def test_a_failed_preparation(case: str) -> None:
     assert provider.refusals == []
 
 
+async def test_an_interrupted_preparation_has_its_account_before_the_result() -> None:
+    """Whoever watches learns how far the request had come; then the run ends as every interrupted one does."""
+    loading = asyncio.Event()
+
+    async def source(request: ContextRequest) -> list[ContextBlock]:
+        loading.set()
+        await asyncio.Event().wait()
+        return []
+
+    agent = scripted().context_source("slow", source, timeout=100).build()
+    watching = asyncio.create_task(watch(agent, "go", ALICE))
+    await loading.wait()
+    agent.interrupt(ALICE)
+    seen = await watching
+    (event,), (manifest,) = builds(seen), manifests(seen)
+    assert (event.value["status"], event.value["error_type"]) == ("failed", "PreparationLeft")
+    assert data_of(manifest)["failedIn"] == "load_sources"
+    after = seen.types[seen.types.index("CUSTOM") + 1 :]
+    assert after == ["TEXT_BLOCK_START", "TEXT_BLOCK_DELTA", "TEXT_BLOCK_END", "AGENT_RESULT", "AGENT_END"]
+
+
 @pytest.mark.parametrize("case", ["an exception in a view operator", "an exception in a bare Rx operator"])
 @virtual
 async def test_a_foreign_exception_says_where_it_was(case: str) -> None:
