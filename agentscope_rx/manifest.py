@@ -6,28 +6,33 @@ nothing for them, and a step never pays for old messages.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from itertools import chain, islice, zip_longest
-from typing import Final, TypeAlias
+from itertools import islice
+from typing import Final
 
 from agentscope_rx.blocks import ContextBlock, by_priority, system_order, transient_order
+from agentscope_rx.digests import (
+    DIGEST_LENGTH,
+    DIGESTS,
+    block_digest,
+    digest_of,
+    tool_digest,
+)
 from agentscope_rx.draft import Change, RequestDraft, Zone
 from agentscope_rx.frozen import frozen
-from agentscope_rx.history import Exchange, History, Leaf, Measure
-from agentscope_rx.messages import NOTHING, Msg, message_adapter
-from agentscope_rx.requests import Purpose, ToolSpec
+from agentscope_rx.history import Exchange, History
+from agentscope_rx.messages import Msg
+from agentscope_rx.prefix import Prefix, prefix_of
+from agentscope_rx.request_tokens import category_tokens, draft_tokens, token_cost
+from agentscope_rx.requests import Purpose
 from agentscope_rx.token_counter import TokenCounter
-from agentscope_rx.wire import clean_text, to_json, write
+from agentscope_rx.wire import to_json
 
 POLICY_VERSION: Final = "rx-context-v1"
 FRAMING_ID: Final = "harness:framing"
-_DIGEST_LENGTH: Final = 16
-_REMEMBERED_TOOLS: Final = 1_024
-_Fixed: TypeAlias = ContextBlock | ToolSpec
 
 
 class Validation(StrEnum):
@@ -66,28 +71,6 @@ class ManifestItem:
     revision: str | None = None
     required: bool = False
     priority: int = 0
-
-
-@frozen
-class Prefix:
-    """How much of a request is, from its beginning, what the session's previous request was.
-
-    Args:
-        tokens: Tokens that are equal from the beginning on, in the order tools, System, conversation, current
-            state, references.
-        fixed: Tools and System blocks among what is equal.
-        exchanges: Exchanges of the conversation among it.
-        digest: A hash of the digests of what is equal up to and with the conversation, item by item.
-        first_different: The id of the first item that differs, is new or is gone; empty where nothing does.
-        zones: A hash for each zone.
-    """
-
-    tokens: int
-    fixed: int
-    exchanges: int
-    digest: str
-    first_different: str
-    zones: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +175,7 @@ class ContextManifest:
     @cached_property
     def prefix(self) -> Prefix:
         """What this request has in common with the session's previous one."""
-        return _prefix(self.draft, self.previous, self.counter)
+        return prefix_of(self.draft, self.previous, self.counter)
 
     # -- JSON -----------------------------------------------------------------------------------------------
 
@@ -268,7 +251,7 @@ class ContextManifest:
 
     def _tokens_of(self, objects: Sequence[object]) -> int:
         counter = self.counter
-        return 0 if counter is None else sum(_cost(each, counter) for each in objects)
+        return 0 if counter is None else sum(token_cost(each, counter) for each in objects)
 
     def _items(self, *, from_fixed: int = 0, from_exchange: int = 0) -> Iterator[ManifestItem]:
         counter, draft = self.counter, self.draft
@@ -279,7 +262,7 @@ class ContextManifest:
         yield from (self._block_item(block, "transient", counter) for block in transient_order(draft.transient))
         yield from (self._block_item(block, "references", counter) for block in by_priority(draft.references))
         yield ManifestItem(
-            id=FRAMING_ID, kind="framing", zone="system", tokens=counter.framing(draft), digest=_digest(b"framing")
+            id=FRAMING_ID, kind="framing", zone="system", tokens=counter.framing(draft), digest=digest_of(b"framing")
         )
 
     def _fixed_items(self, counter: TokenCounter) -> Iterator[ManifestItem]:
@@ -289,7 +272,7 @@ class ContextManifest:
                 kind="tool_schema",
                 zone="tools",
                 tokens=counter.tool(tool),
-                digest=_tool_digest(tool),
+                digest=tool_digest(tool),
                 operator=self._added_by.get(tool.name, ""),
             )
         for block in system_order(self.draft.system):
@@ -301,7 +284,7 @@ class ContextManifest:
             kind=block.kind,
             zone=zone,
             tokens=counter.block(block),
-            digest=_block_digest(block),
+            digest=block_digest(block),
             operator=self._added_by.get(block.id, ""),
             revision=block.revision,
             required=block.required,
@@ -317,55 +300,13 @@ class ContextManifest:
                     kind="message",
                     zone="conversation",
                     tokens=tokens[at],
-                    digest=digests[_DIGEST_LENGTH * at : _DIGEST_LENGTH * (at + 1)],
+                    digest=digests[DIGEST_LENGTH * at : DIGEST_LENGTH * (at + 1)],
                     operator=self._added_by.get(message.id, ""),
                 )
 
     @cached_property
     def _added_by(self) -> Mapping[str, str]:
         return {change.item_id: change.operator for change in self.changes if change.action == "added"}
-
-
-# -- counting -----------------------------------------------------------------------------------------------
-
-
-def draft_tokens(draft: RequestDraft, counter: TokenCounter) -> int:
-    """What a request costs: the sum of its items."""
-    return fixed_tokens(draft, counter) + draft.conversation.measure(counter)
-
-
-def fixed_tokens(draft: RequestDraft, counter: TokenCounter) -> int:
-    """What all of a request costs that is not its conversation."""
-    blocks = sum(counter.block(block) for _, zone in _block_zones(draft) for block in zone)
-    return blocks + sum(map(counter.tool, draft.tools)) + counter.framing(draft)
-
-
-def category_tokens(draft: RequestDraft, counter: TokenCounter) -> dict[Zone, int]:
-    """Tokens by category; framing counts as System."""
-    zones = {zone: sum(map(counter.block, blocks)) for zone, blocks in _block_zones(draft)}
-    return {
-        "system": zones["system"] + counter.framing(draft),
-        "tools": sum(map(counter.tool, draft.tools)),
-        "conversation": draft.conversation.measure(counter),
-        "transient": zones["transient"],
-        "references": zones["references"],
-    }
-
-
-def _block_zones(draft: RequestDraft) -> tuple[tuple[Zone, tuple[ContextBlock, ...]], ...]:
-    return (("system", draft.system), ("transient", draft.transient), ("references", draft.references))
-
-
-def _cost(each: object, counter: TokenCounter) -> int:
-    match each:
-        case ContextBlock():
-            return counter.block(each)
-        case ToolSpec():
-            return counter.tool(each)
-        case Exchange():
-            return each.measure(counter)
-        case _:
-            return 0
 
 
 def _changed_ids(change: Change) -> Sequence[str]:
@@ -381,145 +322,11 @@ def _messages_in(objects: Sequence[object]) -> list[Msg]:
     return [message for each in objects if isinstance(each, Exchange) for message in each.messages]
 
 
-# -- digests and the prefix ---------------------------------------------------------------------------------
-
-
-class _Digests:
-    """Sixteen hexadecimal digits for each message, one after the other, as a measure."""
-
-    def of(self, exchange: Exchange, /) -> str:
-        return "".join(map(_message_digest, exchange.messages))
-
-    def join(self, parts: Sequence[str], /) -> str:
-        return "".join(parts)
-
-
-DIGESTS: Final[Measure[str]] = _Digests()
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:_DIGEST_LENGTH]
-
-
-def _message_digest(message: Msg) -> str:
-    """A hash of role and content; also of text that cannot be written as UTF-8."""
-    return _digest(
-        write(message_adapter(), replace(message, id="", name=None, metadata=NOTHING, timestamp="", usage=None))
-    )
-
-
-def _block_digest(block: ContextBlock) -> str:
-    return _digest(clean_text(block.text).encode())
-
-
-#: Tools by their identity, each with its digest; the tool itself keeps its identity from being used again.
-_tools: Final[dict[int, tuple[ToolSpec, str]]] = {}
-
-
-def _tool_digest(tool: ToolSpec) -> str:
-    known = _tools.get(id(tool))
-    if known is not None:
-        return known[1]
-    digest = _digest(to_json(tool))
-    if len(_tools) >= _REMEMBERED_TOOLS:
-        _tools.clear()  # at once, since dropping one by one is not safe among threads
-    _tools[id(tool)] = tool, digest
-    return digest
-
-
-def _digest_of_all(parts: Iterable[str]) -> str:
-    return _digest("".join(parts).encode())
-
-
-def _prefix(draft: RequestDraft, previous: RequestDraft | None, counter: TokenCounter | None) -> Prefix:
-    system = system_order(draft.system)
-    transient, references = transient_order(draft.transient), by_priority(draft.references)
-    zones = {
-        "tools": _digest_of_all(map(_tool_digest, draft.tools)),
-        "system": _digest_of_all(map(_block_digest, system)),
-        "conversation": _digest(draft.conversation.measure(DIGESTS).encode()),
-        "transient": _digest_of_all(map(_block_digest, transient)),
-        "references": _digest_of_all(map(_block_digest, references)),
-    }
-    if previous is None or counter is None:
-        return Prefix(tokens=0, fixed=0, exchanges=0, digest=_digest(b""), first_different="", zones=zones)
-    shared = _Shared(counter)
-    shared.take(previous.tools, draft.tools)
-    shared.take(system_order(previous.system), system)
-    fixed = shared.items
-    exchanges = shared.take_conversation(previous.conversation, draft.conversation)
-    digest = shared.digest
-    shared.take(transient_order(previous.transient), transient)
-    shared.take(by_priority(previous.references), references)
-    return Prefix(
-        tokens=shared.tokens,
-        fixed=fixed,
-        exchanges=exchanges,
-        digest=digest,
-        first_different=shared.first_different,
-        zones=zones,
-    )
-
-
-class _Shared:
-    """What two requests have in common from the beginning on; nothing is taken after the first difference."""
-
-    def __init__(self, counter: TokenCounter) -> None:
-        self._counter, self._hashed = counter, hashlib.sha256()
-        self.tokens = self.items = 0
-        self.first_different = ""
-
-    @property
-    def digest(self) -> str:
-        return self._hashed.hexdigest()[:_DIGEST_LENGTH]
-
-    def take(self, old: Sequence[_Fixed], new: Sequence[_Fixed]) -> None:
-        if self.first_different:
-            return
-        for before, after in zip_longest(old, new):
-            if before != after:
-                self.first_different = _name(after or before)
-                return
-            self.items += 1
-            self.tokens += _cost(after, self._counter)
-            digest = _tool_digest(after) if isinstance(after, ToolSpec) else _block_digest(after)
-            self._hashed.update(digest.encode())
-
-    def take_conversation(self, old: History, new: History) -> int:
-        """Equal exchanges at the beginning, and how many: whole leaves at a glance, then one by one."""
-        count = at = 0
-        if self.first_different:
-            return count
-        while at < min(len(old.leaves), len(new.leaves)) and old.leaves[at] is new.leaves[at]:
-            count += len(new.leaves[at].exchanges)
-            self._add(new.leaves[at])
-            at += 1
-        for before, after in zip_longest(_exchanges(old.leaves[at:]), _exchanges(new.leaves[at:])):
-            if before is not after and before != after:
-                self.first_different = (after or before).id
-                break
-            count += 1
-            self._add(after)
-        return count
-
-    def _add(self, part: Leaf | Exchange) -> None:
-        self.tokens += part.measure(self._counter)
-        self._hashed.update(part.measure(DIGESTS).encode())
-
-
-def _exchanges(leaves: Sequence[Leaf]) -> Iterator[Exchange]:
-    return chain.from_iterable(leaf.exchanges for leaf in leaves)
-
-
 def _exchanges_from(history: History, start: int) -> Iterator[Exchange]:
     """The exchanges behind the first `start`; leaves that are passed over are not looked into."""
     for leaf in history.leaves:
         yield from leaf.exchanges[start:] if start < len(leaf.exchanges) else ()
         start = max(0, start - len(leaf.exchanges))
-
-
-def _name(each: _Fixed) -> str:
-    return each.name if isinstance(each, ToolSpec) else each.id
 
 
 def _item_data(item: ManifestItem) -> dict[str, object]:

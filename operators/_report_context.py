@@ -23,7 +23,8 @@ from agentscope_rx.errors import (
 from agentscope_rx.events import Custom
 from agentscope_rx.lifting import Attempt
 from agentscope_rx.logs import logger
-from agentscope_rx.manifest import ContextManifest, Validation, draft_tokens
+from agentscope_rx.manifest import ContextManifest, Validation
+from agentscope_rx.request_tokens import draft_tokens
 from agentscope_rx.step import Step
 from agentscope_rx.token_counter import TokenCounter
 from agentscope_rx.tokens import MeasuredRatio
@@ -45,7 +46,8 @@ def report_context(*, policy: ContextPolicy | None) -> Callable[[Attempt], Attem
 
     Emits:
         `CUSTOM context_build` with `model_call_id`, `purpose`, `status`, `context_manifest` and, for a failure,
-        `error_type`; before any request goes out.
+        `error_type`; before any request goes out. A preparation that is left, by a time-out around it or an
+        interruption, is a failure, of type `PreparationLeft`.
     """
 
     def guard(attempt: Attempt) -> Attempt:

@@ -11,7 +11,7 @@ from agentscope_rx.context.shares import Shares
 from agentscope_rx.draft import RequestDraft
 from agentscope_rx.errors import ContextBudgetExceeded, ContextError, InvalidToolPairs
 from agentscope_rx.lifting import Operator, view_operator
-from agentscope_rx.manifest import category_tokens, draft_tokens
+from agentscope_rx.request_tokens import category_tokens, draft_tokens
 from agentscope_rx.step import Step
 from agentscope_rx.token_counter import TokenCounter
 

@@ -22,9 +22,9 @@ from agentscope_rx.context.shares import Shares
 from agentscope_rx.draft import RequestDraft, Zone
 from agentscope_rx.errors import ContextBudgetExceeded
 from agentscope_rx.lifting import chain
-from agentscope_rx.manifest import category_tokens, draft_tokens
 from agentscope_rx.operators import evict_optional_blocks
 from agentscope_rx.pulling import last
+from agentscope_rx.request_tokens import category_tokens, draft_tokens
 from agentscope_rx.step import ModelCard, Step
 from agentscope_rx.testing import ScriptedModel, a_history, a_step, run_virtual
 from tests.context.support import ALICE, CharEstimator, harness, manifests, one_manifest, scripted

@@ -17,9 +17,9 @@ from agentscope_rx.draft import RequestDraft
 from agentscope_rx.errors import ContextBudgetExceeded, InvalidOption
 from agentscope_rx.history import History
 from agentscope_rx.lifting import chain
-from agentscope_rx.manifest import draft_tokens
 from agentscope_rx.operators import evict_optional_blocks
 from agentscope_rx.pulling import last
+from agentscope_rx.request_tokens import draft_tokens
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.step import ModelCard, Step
 from agentscope_rx.testing import ScriptedModel, a_history, a_step, check_operator, run_virtual

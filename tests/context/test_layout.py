@@ -18,9 +18,9 @@ from agentscope_rx.context.layout import frames, lay_out, render_block
 from agentscope_rx.context.sources import ContextRequest
 from agentscope_rx.draft import RequestDraft
 from agentscope_rx.history import History
-from agentscope_rx.manifest import draft_tokens
 from agentscope_rx.messages import MetadataKey, Msg, Role
 from agentscope_rx.models.providers import COMPATIBLE, OPENAI
+from agentscope_rx.request_tokens import draft_tokens
 from agentscope_rx.requests import GenerateOptions, ModelRequest, ToolSpec
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.testing import run_virtual

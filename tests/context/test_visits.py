@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from agentscope_rx import ContextBlock, ContextPolicy, ContextRequest, InMemoryStore, RuntimeContext
+from agentscope_rx.digests import DIGESTS
 from agentscope_rx.events import Custom
 from agentscope_rx.history import Exchange, History
-from agentscope_rx.manifest import DIGESTS, ContextManifest
+from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import Msg, ToolUseBlock
 from agentscope_rx.models.chat_messages import WireBytes
 from agentscope_rx.models.merged_users import MergedBytes
