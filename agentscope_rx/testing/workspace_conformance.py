@@ -10,6 +10,7 @@ await check_workspace(make)
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TypeAlias
@@ -146,6 +147,85 @@ async def _lets_one_writer_win(workspace: WorkspaceFS) -> None:
     _require(sum(isinstance(answer, str) for answer in done) == 1, "of writers that create, one wins")
 
 
+async def _deletes(workspace: WorkspaceFS) -> None:
+    await workspace.delete("./dir//b.txt")
+    with _refused(FileNotFoundError, "what was deleted is gone"):
+        await workspace.stat("dir/b.txt")
+    found = [str(entry.path) for entry in await workspace.list("dir")]
+    _require(found == ["dir/sub"], f"what was deleted is not listed: {found}")
+    with _refused(OSError, "a directory that holds something is not deleted", errno.ENOTEMPTY):
+        await workspace.delete("dir")
+    for path in ("dir/sub/empty", "dir/sub", "dir"):
+        await workspace.delete(path)
+    found = [str(entry.path) for entry in await workspace.list()]
+    _require(found == ["a.txt", "z"], f"an empty directory is deleted like a file: {found}")
+    for path in ("nothing", "no/such/dir", "dir"):
+        with _refused(FileNotFoundError, f"delete({path!r}) finds nothing"):
+            await workspace.delete(path)
+    with _refused(NotADirectoryError, "delete of something below a file is refused"):
+        await workspace.delete("a.txt/below")
+    for path in (".", "dir/.."):
+        with _refused(PathRefused, "the root is not deleted"):
+            await workspace.delete(path)
+    await workspace.write("dir/b.txt", b"again")
+    _require((await workspace.read("dir/b.txt")).data == b"again", "what was deleted can be written again")
+
+
+async def _moves(workspace: WorkspaceFS) -> None:
+    before = await workspace.read("dir/b.txt")
+    await workspace.move("dir/b.txt", "new/deep/c.txt")
+    after = await workspace.read("new/deep/c.txt")
+    _require((after.data, after.version) == (before.data, before.version), "move changes no content")
+    found = [str(entry.path) for entry in await workspace.list("dir")]
+    _require(found == ["dir/sub"], f"what was moved is not left behind: {found}")
+    tree = await _tree(workspace, ".")
+    for to in ("new/deep/c.txt", "dir", ".", "a.txt"):
+        with _refused(FileExistsError, f"nothing is moved over {to!r}"):
+            await workspace.move("a.txt", to)
+    for path in ("nothing", "no/such/dir"):
+        with _refused(FileNotFoundError, f"move({path!r}) finds nothing"):
+            await workspace.move(path, "other/place")
+    with _refused(IsADirectoryError, "directories are not moved"):
+        await workspace.move("dir", "other/place")
+    with _refused(PathRefused, "the root is not moved"):
+        await workspace.move(".", "other/place")
+    for path, to in (("a.txt/below", "other/place"), ("a.txt", "a.txt/below"), ("a.txt", "new/deep/c.txt/below")):
+        with _refused(NotADirectoryError, f"move({path!r}, {to!r}) names something below a file"):
+            await workspace.move(path, to)
+    _require(await _tree(workspace, ".") == tree, "a refused move changes and makes nothing")
+
+
+async def _takes_away_if_match(workspace: WorkspaceFS) -> None:
+    old = (await workspace.read("a.txt")).version
+    new = await workspace.write("a.txt", b"beta")
+    for path in ("a.txt", "nothing", "no/such/dir"):
+        with _refused(WorkspaceConflict, f"a version that is gone from {path!r} is not deleted"):
+            await workspace.delete(path, if_match=old)
+        with _refused(WorkspaceConflict, f"a version that is gone from {path!r} is not moved"):
+            await workspace.move(path, "other/place", if_match=old)
+    with _refused(IsADirectoryError, "a directory has no version to match"):
+        await workspace.delete("dir", if_match=old)
+    with _refused(FileNotFoundError, "a refused move makes nothing"):
+        await workspace.stat("other")
+    _require((await workspace.read("a.txt")).data == b"beta", "a refused change changes nothing")
+    await workspace.move("a.txt", "other/place", if_match=new)
+    await workspace.delete("other/place", if_match=new)
+
+
+async def _lets_one_taker_win(workspace: WorkspaceFS) -> None:
+    for number in range(8):
+        await workspace.write(f"from/{number}", b"%d" % number)
+    moves = [workspace.move(f"from/{number}", "to/one") for number in range(8)]
+    done = await asyncio.gather(*moves, return_exceptions=True)
+    lost = sum(isinstance(answer, FileExistsError) for answer in done)
+    _require((done.count(None), lost) == (1, 7), f"of those who move to one path, one wins: {done}")
+    left = len(await workspace.list("from"))
+    _require(left == 7, f"who loses keeps the file: {left} of 7 are left")
+    done = await asyncio.gather(*(workspace.delete("to/one") for _ in range(8)), return_exceptions=True)
+    lost = sum(isinstance(answer, FileNotFoundError) for answer in done)
+    _require((done.count(None), lost) == (1, 7), f"of those who delete one file, one does: {done}")
+
+
 async def _lists(workspace: WorkspaceFS) -> None:
     found = [(str(entry.path), entry.kind, entry.size) for entry in await workspace.list()]
     directory, file = FileKind.DIRECTORY, FileKind.FILE
@@ -189,7 +269,13 @@ async def _refuses_paths(workspace: WorkspaceFS) -> None:
                 await verb(path)
         with _refused(PathRefused, f"write({path[:40]!r}) is refused"):
             await workspace.write(path, b"x")
-    _require(await _tree(workspace, ".") == before, "a refused write leaves nothing behind")
+        with _refused(PathRefused, f"delete({path[:40]!r}) is refused"):
+            await workspace.delete(path)
+        with _refused(PathRefused, f"move from {path[:40]!r} is refused"):
+            await workspace.move(path, "new")
+        with _refused(PathRefused, f"move to {path[:40]!r} is refused"):
+            await workspace.move("a.txt", path)
+    _require(await _tree(workspace, ".") == before, "what is refused changes nothing")
 
 
 _CHECKS: tuple[Callable[[WorkspaceFS], Awaitable[None]], ...] = (
@@ -200,6 +286,10 @@ _CHECKS: tuple[Callable[[WorkspaceFS], Awaitable[None]], ...] = (
     _writes_if_match,
     _writes_once,
     _lets_one_writer_win,
+    _deletes,
+    _moves,
+    _takes_away_if_match,
+    _lets_one_taker_win,
     _lists,
     _looks_at_one,
     _resolves,
@@ -222,10 +312,12 @@ def _require(kept: bool, rule: str) -> None:
 
 
 @contextmanager
-def _refused(kind: type[Exception], rule: str) -> Generator[None]:
+def _refused(kind: type[Exception], rule: str, number: int | None = None) -> Generator[None]:
     try:
         yield
-    except kind:
+    except kind as error:
+        found = getattr(error, "errno", None)
+        _require(number in {None, found}, f"{rule}: expected errno {number}, not {found}")
         return
     except Exception as error:
         raise ConformanceFailed(f"{rule}: expected {kind.__name__}, not {error!r}") from error

@@ -32,7 +32,7 @@ _OPEN_FILE: int = os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
 
 CAN_CONTAIN = NOFOLLOW != 0 and os.supports_dir_fd >= {
     *(os.open, os.readlink, os.stat, os.access),
-    *(os.mkdir, os.rename, os.link, os.unlink),
+    *(os.mkdir, os.rename, os.link, os.unlink, os.rmdir),
 }
 """Whether this system has what the walk, and a write at its end, needs."""
 

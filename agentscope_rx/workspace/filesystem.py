@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from agentscope_rx.errors import FileTooLarge, InvalidOption, WorkspaceConflict
 from agentscope_rx.frozen import frozen
-from agentscope_rx.workspace.paths import WorkspacePath, shown
-
-DEFAULT_MAX_READ_BYTES = 32 * 1024 * 1024
-"""How much one `read` returns at most, where nothing else was said."""
+from agentscope_rx.workspace.paths import WorkspacePath
 
 
 class FileKind(StrEnum):
@@ -175,93 +170,50 @@ class WorkspaceFS(Protocol):
         """
         ...
 
+    async def delete(self, path: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Delete a file, or a directory that is empty.
 
-def version_of(data: bytes) -> str:
-    """Compute the version of a content: the SHA-256 digest, so that equal contents have equal versions.
+        Unlike the other verbs this one, and `move`, follows no link at the end of the path: deleting what a link
+        leads to would leave the link behind, and deleting the link would be another thing than what `resolve`
+        told a permission rule. So a link is refused.
 
-    Args:
-        data: The whole content of a file.
+        Args:
+            path: The file or directory.
+            if_match: The version of the file that is to be deleted. Default None: whatever there is.
 
-    Examples:
-        >>> version_of(b"")[:8]
-        'e3b0c442'
-    """
-    return hashlib.sha256(data).hexdigest()
+        Raises:
+            FileNotFoundError: If there is nothing.
+            WorkspaceConflict: If the file has another version than `if_match`, or is gone.
+            IsADirectoryError: With `if_match`, if it is a directory, which has no version.
+            OSError: With `errno.ENOTEMPTY`, if the directory holds anything, seen in a listing or not.
+            PathRefused: If it is a symbolic link, or the root.
+            WorkspaceError: If the workspace is read-only.
 
+        Examples:
+            >>> await workspace.delete("notes.txt")
+        """
+        ...
 
-def part_length(path: object, size: int, offset: int, limit: int | None, most: int) -> int:
-    """Compute how many bytes a read returns.
+    async def move(self, path: str | WorkspacePath, to: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Give a file another path, and make the directories above that; nothing is overwritten.
 
-    Args:
-        path: The file, for messages.
-        size: Its size in bytes.
-        offset: Where the read begins, in bytes.
-        limit: How many bytes were asked for at most; None for the rest.
-        most: How many bytes one read may return.
+        Directories are not moved: one may hold a part of the runtime, or more files than can be moved at once.
 
-    Raises:
-        InvalidOption: If `offset` or `limit` is negative.
-        FileTooLarge: If all of the rest was asked for, and it is more than `most`.
+        Args:
+            path: The file.
+            to: Its new path, at which there must be nothing.
+            if_match: The version that is to be moved. Default None: whatever there is.
 
-    Examples:
-        >>> part_length("a", 10, 8, 5, 100)
-        2
-    """
-    for option, value in (("offset", offset), ("limit", limit or 0)):
-        if value < 0:
-            raise InvalidOption(option, value, "give 0 or more bytes")
-    rest = max(size - offset, 0)
-    if limit is not None:
-        return min(limit, rest, most)
-    if rest > most:
-        raise FileTooLarge(f"{shown(path)}: {rest} bytes are more than the {most} that may be read at once")
-    return rest
+        Raises:
+            FileNotFoundError: If there is no such file.
+            FileExistsError: If there is anything at `to`, the file itself included.
+            WorkspaceConflict: If the file has another version than `if_match`, or is gone.
+            IsADirectoryError: If `path` is a directory.
+            NotADirectoryError: If something above `path` or `to` is a file.
+            PathRefused: If `path` is a symbolic link.
+            WorkspaceError: If the workspace is read-only.
 
-
-def check_write(*, if_match: str | None, create_only: bool) -> None:
-    """Refuse conditions of a write that contradict each other.
-
-    Raises:
-        InvalidOption: If both are given.
-
-    Examples:
-        >>> check_write(if_match=None, create_only=True)
-    """
-    if create_only and if_match is not None:
-        raise InvalidOption("if_match", if_match, "a file that must not exist yet has no version to match")
-
-
-def check_version(path: object, expected: str, found: str) -> None:
-    """Compare the version that a writer expects with the one that is there.
-
-    Args:
-        path: The file, for the message.
-        expected: What the writer read.
-        found: What is there now.
-
-    Raises:
-        WorkspaceConflict: If they differ.
-
-    Examples:
-        >>> check_version("a.txt", "1", "1")
-    """
-    if expected != found:
-        raise WorkspaceConflict(
-            f"{shown(path)} was changed since it was read (expected version {shown(expected)}, "
-            f"found {found!r}): read it again and repeat the change"
-        )
-
-
-def check_max_read_bytes(value: int) -> int:
-    """Return `value` if it can be the most that one read returns.
-
-    Raises:
-        InvalidOption: If it is less than 1.
-
-    Examples:
-        >>> check_max_read_bytes(10)
-        10
-    """
-    if value < 1:
-        raise InvalidOption("max_read_bytes", value, "give at least 1 byte")
-    return value
+        Examples:
+            >>> await workspace.move("notes.txt", "old/notes.txt")
+        """
+        ...

@@ -7,20 +7,21 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from agentscope_rx.errors import WorkspaceConflict, WorkspaceError
+from agentscope_rx.errors import WorkspaceError
 from agentscope_rx.runtime import Clock, SystemClock
-from agentscope_rx.workspace.filesystem import (
+from agentscope_rx.workspace.conditions import (
     DEFAULT_MAX_READ_BYTES,
-    FileContent,
-    FileKind,
-    FileStat,
+    check_entry,
     check_max_read_bytes,
     check_version,
+    check_writable,
     check_write,
+    gone,
     part_length,
     version_of,
 )
-from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
+from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat
+from agentscope_rx.workspace.paths import WorkspacePath, resolve_path
 
 
 class InMemoryWorkspace:
@@ -89,8 +90,7 @@ class InMemoryWorkspace:
         """Replace or create a file; see `WorkspaceFS.write`."""
         inside = resolve_path(path)
         check_write(if_match=if_match, create_only=create_only)
-        if self._read_only:
-            raise WorkspaceError(f"{shown(path)} was not written: the workspace is read-only")
+        check_writable(path, "written", read_only=self._read_only)
         old = self._files.get(inside)
         if create_only and old is not None:
             raise _error(errno.EEXIST, inside)
@@ -111,6 +111,43 @@ class InMemoryWorkspace:
         """Look at one file or directory; see `WorkspaceFS.stat`."""
         inside = resolve_path(path)
         return self._described(inside, with_version=True)
+
+    async def delete(self, path: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Delete a file or an empty directory; see `WorkspaceFS.delete`."""
+        inside = resolve_path(path)
+        check_writable(path, "deleted", read_only=self._read_only)
+        check_entry(inside)
+        if if_match is not None:
+            self._check_match(inside, self._files.get(inside), if_match)
+        if inside not in self._directories:
+            self._file(inside)
+            del self._files[inside]
+        elif self._entries[inside]:
+            raise _error(errno.ENOTEMPTY, inside)
+        else:
+            del self._directories[inside], self._entries[inside]
+        self._drop_entry(inside)
+
+    async def move(self, path: str | WorkspacePath, to: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Give a file another path; see `WorkspaceFS.move`."""
+        inside, new = resolve_path(path), resolve_path(to)
+        check_writable(path, "moved", read_only=self._read_only)
+        check_entry(inside)
+        try:
+            if if_match is not None:
+                self._check_match(inside, self._files.get(inside), if_match)
+            file = self._file(inside)
+            self._check_above(new)
+            if new in self._files or new in self._directories:
+                raise _error(errno.EEXIST, new)
+        except WorkspaceError:
+            raise
+        except OSError as error:
+            raise _error(error.errno or 0, inside, new) from error
+        self._make_above(new, self._now())
+        self._files[new] = file
+        del self._files[inside]
+        self._drop_entry(inside)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
@@ -136,7 +173,7 @@ class InMemoryWorkspace:
             self._check_above(path)
             if path in self._directories:
                 raise _error(errno.EISDIR, path)
-            raise WorkspaceConflict(f"{shown(path)} is gone since it was read")
+            raise gone(path)
         check_version(path, if_match, version_of(old[0]))
 
     def _check_above(self, path: WorkspacePath) -> None:
@@ -155,6 +192,10 @@ class InMemoryWorkspace:
             self._make_above(path, now)
         self._files[path] = (data, now)
 
+    def _drop_entry(self, path: WorkspacePath) -> None:
+        self._entries[path.parent].remove(path)
+        self._directories[path.parent] = self._now()
+
     def _make_above(self, path: WorkspacePath, now: float) -> None:
         """Make the directories that are missing; the one that gets a new entry changes with it."""
         entry, above = path, path.parent
@@ -166,5 +207,7 @@ class InMemoryWorkspace:
         self._entries[above].add(entry)
 
 
-def _error(number: int, path: WorkspacePath) -> OSError:
-    return OSError(number, os.strerror(number), str(path))
+def _error(number: int, path: WorkspacePath, to: WorkspacePath | None = None) -> OSError:
+    if to is None:
+        return OSError(number, os.strerror(number), str(path))
+    return OSError(number, os.strerror(number), str(path), None, str(to))

@@ -6,12 +6,22 @@ import asyncio
 import errno
 import os
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from agentscope_rx.errors import PathRefused, WorkspaceConflict, WorkspaceError
+from agentscope_rx.errors import PathRefused, WorkspaceError
 from agentscope_rx.finishing import to_the_end
+from agentscope_rx.workspace.conditions import (
+    DEFAULT_MAX_READ_BYTES,
+    check_max_read_bytes,
+    check_writable,
+    check_write,
+    gone,
+    part_length,
+    version_of,
+)
 from agentscope_rx.workspace.containment import (
     CAN_CONTAIN,
     OPEN_DIRECTORY,
@@ -20,17 +30,9 @@ from agentscope_rx.workspace.containment import (
     open_file,
     open_place,
 )
-from agentscope_rx.workspace.filesystem import (
-    DEFAULT_MAX_READ_BYTES,
-    FileContent,
-    FileKind,
-    FileStat,
-    check_max_read_bytes,
-    check_write,
-    part_length,
-    version_of,
-)
+from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
+from agentscope_rx.workspace.removal import check_movable, delete_entry, move_file
 from agentscope_rx.workspace.replacement import digest, replace_file
 
 _T = TypeVar("_T")
@@ -111,11 +113,8 @@ class LocalWorkspace:
         """
         inside = self._inside(path)
         check_write(if_match=if_match, create_only=create_only)
-        if self._read_only:
-            raise WorkspaceError(f"{shown(path)} was not written: the workspace is read-only")
-        # A future and not a task of to_thread(): that one would be cancelled with all tasks when the loop closes.
-        loop = asyncio.get_running_loop()
-        return await to_the_end(loop.run_in_executor(None, lambda: self._write(inside, data, if_match, create_only)))
+        check_writable(path, "written", read_only=self._read_only)
+        return await _in_one_piece(lambda: self._write(inside, data, if_match, create_only))
 
     async def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
         """List a directory; see `WorkspaceFS.list`."""
@@ -124,6 +123,18 @@ class LocalWorkspace:
     async def stat(self, path: str | WorkspacePath) -> FileStat:
         """Look at one file or directory; see `WorkspaceFS.stat`."""
         return await asyncio.to_thread(self._stat, self._inside(path))
+
+    async def delete(self, path: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Delete a file or an empty directory; see `WorkspaceFS.delete`. A cancelled one is waited for."""
+        inside = self._inside(path)
+        check_writable(path, "deleted", read_only=self._read_only)
+        await _in_one_piece(lambda: self._delete(inside, if_match))
+
+    async def move(self, path: str | WorkspacePath, to: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Give a file another path; see `WorkspaceFS.move`. A cancelled one is waited for."""
+        inside, new = self._inside(path), self._inside(to)
+        check_writable(path, "moved", read_only=self._read_only)
+        await _in_one_piece(lambda: self._move(inside, new, if_match))
 
     def _inside(self, path: str | WorkspacePath) -> WorkspacePath:
         return resolve_path(path, roots=self._roots)
@@ -151,8 +162,33 @@ class LocalWorkspace:
         except FileNotFoundError as error:
             if if_match is None:
                 raise
-            raise WorkspaceConflict(f"{shown(path)} is gone since it was read") from error
+            raise gone(path) from error
         return version_of(data)
+
+    def _delete(self, path: WorkspacePath, if_match: str | None) -> None:
+        try:
+            with open_place(self._root, path) as place:
+                delete_entry(place, path=path, if_match=if_match)
+        except FileNotFoundError as error:
+            if if_match is None:
+                raise
+            raise gone(path) from error
+
+    def _move(self, path: WorkspacePath, to: WorkspacePath, if_match: str | None) -> None:
+        try:
+            with open_place(self._root, path) as place:
+                # Before directories are made for a file that is not there.
+                check_movable(place, path=path, if_match=if_match)
+                with open_place(self._root, to, missing=Missing.MAKE) as new:
+                    move_file(place, new, path=path, if_match=if_match)
+        except WorkspaceError:
+            raise
+        except OSError as error:
+            if if_match is not None and isinstance(error, FileNotFoundError):
+                raise gone(path) from error
+            if error.errno is None:
+                raise
+            raise OSError(error.errno, os.strerror(error.errno), str(path), None, str(to)) from error
 
     def _list(self, path: WorkspacePath) -> tuple[FileStat, ...]:
         found: list[FileStat] = []
@@ -181,6 +217,12 @@ class LocalWorkspace:
                 with open_file(place) as file:
                     version = digest(file)
             return _described(path, status, link=place.link, version=version)
+
+
+async def _in_one_piece(change: Callable[[], _T]) -> _T:
+    """Run a change in a thread, and wait for its end whatever happens."""
+    # A future and not a task of to_thread(): that one would be cancelled with all tasks when the loop closes.
+    return await to_the_end(asyncio.get_running_loop().run_in_executor(None, change))
 
 
 def _described(path: WorkspacePath, status: os.stat_result, *, link: bool, version: str | None = None) -> FileStat:

@@ -95,6 +95,11 @@ async def test_nothing_leads_out(linked: Path, path: str) -> None:
         lambda path: workspace.write(path, b"stolen", create_only=True),
         lambda path: workspace.write(path, b"stolen", if_match="0"),
         lambda path: workspace.write(f"{path}/deep/new", b"stolen"),
+        workspace.delete,
+        lambda path: workspace.delete(path, if_match="0"),
+        lambda path: workspace.move(path, "taken"),
+        lambda path: workspace.move("in.txt", path),
+        lambda path: workspace.move("in.txt", f"{path}/deep/new"),
     )
     for verb in verbs:
         with pytest.raises(PathRefused):
@@ -267,4 +272,9 @@ async def test_no_descriptor_stays_open(linked: Path) -> None:
                 await verb(path)
         with suppress(OSError):
             await workspace.write(path, b"x", if_match="0")
+        with suppress(OSError):
+            await workspace.delete(path, if_match="0")
+        for old, new in ((path, "sub"), ("in.txt", path)):
+            with suppress(OSError):
+                await workspace.move(old, new)
     assert os.listdir("/proc/self/fd") == before

@@ -61,10 +61,11 @@ async def test_instances_are_separate() -> None:
 
 
 async def test_read_only() -> None:
-    """A read-only workspace writes nothing."""
+    """A read-only workspace changes nothing."""
     workspace = InMemoryWorkspace({"a": "1"}, read_only=True)
-    with pytest.raises(WorkspaceError, match="read-only"):
-        await workspace.write("a", b"2")
+    for change in (workspace.write("a", b"2"), workspace.delete("a"), workspace.move("a", "b")):
+        with pytest.raises(WorkspaceError, match="read-only"):
+            await change
     assert (await workspace.read("a")).data == b"1"
 
 

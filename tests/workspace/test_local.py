@@ -18,6 +18,7 @@ from agentscope_rx.workspace import InMemoryWorkspace, LocalWorkspace, Workspace
 from agentscope_rx.workspace import local as local_module
 
 NAMES = st.sampled_from(["a", "b", "sub", "..", ".", "", "~", "é", "x.txt", ".agentscope-runtime", "C:", "a\\b"])
+VERBS = ["read", "list", "stat", "resolve", "write", "create", "delete", "move"]
 PATHS = st.lists(NAMES | st.text(max_size=4), max_size=5).map("/".join) | st.text(max_size=20)
 
 
@@ -57,12 +58,14 @@ async def test_any_path_is_refused_or_stays_inside(path: str) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["read", "list", "stat", "resolve", "write", "create"]), PATHS), max_size=12))
-async def test_both_implementations_agree(calls: list[tuple[str, str]]) -> None:
+@given(st.lists(st.tuples(st.sampled_from(VERBS), PATHS, PATHS), max_size=12))
+async def test_both_implementations_agree(calls: list[tuple[str, str, str]]) -> None:
     """A test that runs on the workspace in memory tells what happens on a disk: same answers, same errors."""
 
-    async def outcome(workspace: WorkspaceFS, verb: str, path: str) -> object:
+    async def outcome(workspace: WorkspaceFS, verb: str, path: str, to: str) -> object:
         try:
+            if verb == "move":
+                return await workspace.move(path, to)
             if verb == "write":
                 return await workspace.write(path, path.encode(errors="replace"))
             if verb == "create":
@@ -77,8 +80,8 @@ async def test_both_implementations_agree(calls: list[tuple[str, str]]) -> None:
     files = {"a": b"1", "sub/x.txt": b"22"}
     async with local(files) as disk:
         memory = InMemoryWorkspace(files)
-        for verb, path in calls:
-            assert await outcome(disk, verb, path) == await outcome(memory, verb, path)
+        for call in calls:
+            assert await outcome(disk, *call) == await outcome(memory, *call)
 
 
 @settings(max_examples=25, deadline=None)
@@ -92,10 +95,13 @@ async def test_what_is_written_is_read(data: bytes) -> None:
 
 
 async def test_read_only(tmp_path: Path) -> None:
-    """A read-only workspace writes nothing."""
-    with pytest.raises(WorkspaceError, match="read-only"):
-        await LocalWorkspace(tmp_path, read_only=True).write("a", b"2")
-    assert os.listdir(tmp_path) == []
+    """A read-only workspace changes nothing."""
+    (tmp_path / "a").write_text("1")
+    workspace = LocalWorkspace(tmp_path, read_only=True)
+    for change in (workspace.write("b", b"2"), workspace.delete("a"), workspace.move("a", "b")):
+        with pytest.raises(WorkspaceError, match="read-only"):
+            await change
+    assert os.listdir(tmp_path) == ["a"]
 
 
 async def test_max_read_bytes(tmp_path: Path) -> None:
