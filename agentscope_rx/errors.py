@@ -184,10 +184,14 @@ class ProviderError(AgentScopeError):
 
     Attributes:
         kind: Which sort of failure it is; one for each subclass, stable, for programs.
+        may_be_overflow: Whether the request may have been longer than the model's window although the provider
+            does not say so, as with a status 400 or 413 without a body. Only a `BadRequest` or `PayloadTooLarge`
+            has it, and it means something only for a request whose estimate is near the window.
     """
 
     kind: ClassVar[str] = "provider_error"
     retryable: ClassVar[bool] = False
+    may_be_overflow: bool = False
 
     def __init__(
         self,
@@ -205,7 +209,7 @@ class ContextOverflow(ProviderError):
     """The request is longer than the model's window.
 
     Attributes:
-        limit: The window in tokens, where the provider named it.
+        limit: The window in tokens, or the longest input, where the provider named it.
     """
 
     kind = "context_overflow"
@@ -219,9 +223,15 @@ class PayloadTooLarge(ProviderError):
 
 
 class OutputCap(ProviderError):
-    """The request asks for more output than the model can give."""
+    """The request asks for more output than the model can give, or than its input leaves room for.
+
+    Attributes:
+        limit: The largest output in tokens that the provider would take for this request, where it could be told.
+            It may be small, where the input nearly fills the window.
+    """
 
     kind = "output_cap"
+    limit: int | None = None
 
 
 class RateLimited(ProviderError):

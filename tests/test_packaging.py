@@ -60,6 +60,11 @@ def test_the_wheel_holds_every_module(wheel: dict[str, bytes]) -> None:
     assert modules - set(wheel) == set()
 
 
+def test_the_wheel_holds_the_table_of_overflows(wheel: dict[str, bytes]) -> None:
+    name = "agentscope_rx/models/overflow.json"
+    assert wheel[name] == ROOT.joinpath(name).read_bytes()
+
+
 def test_the_wheel_holds_nothing_else(wheel: dict[str, bytes]) -> None:
     assert {name.split("/")[0] for name in wheel} == {
         "agentscope_rx",

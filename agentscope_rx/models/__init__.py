@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from agentscope_rx.models.http_chat import HttpxChatModel as HttpxChatModel
 from agentscope_rx.models.openai_chat import OpenAIChatModel as OpenAIChatModel
+from agentscope_rx.models.overflow import OverflowRecogniser as OverflowRecogniser
+from agentscope_rx.models.overflow import register_overflow_recogniser as register_overflow_recogniser
 from agentscope_rx.models.providers import Provider as Provider
 from agentscope_rx.models.providers import provider_names as provider_names
 from agentscope_rx.models.providers import register_model as register_model

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from agentscope_rx.errors import StreamFailed, StreamIncomplete
 from agentscope_rx.models.call_deltas import CallAssembler
-from agentscope_rx.models.failures import reports_failure, stream_failure
+from agentscope_rx.models.failures import finish_failure, reports_failure, stream_failure
 from agentscope_rx.models.provider_state import ProviderState
 from agentscope_rx.requests import CallDelta, ModelChunk
 from agentscope_rx.usage import ChatUsage
@@ -39,7 +39,7 @@ class ChatChunkParser:
         ([], True, [])
     """
 
-    __slots__ = ("_begun", "_calls", "_choice", "_hide", "_state", "done", "finish_reason")
+    __slots__ = ("_begun", "_calls", "_choice", "_hide", "_state", "_visible", "done", "finish_reason")
 
     def __init__(self, call_id: str = "", *, hide: Sequence[str] = ()) -> None:
         self.done = False
@@ -48,6 +48,7 @@ class ChatChunkParser:
         self._calls = CallAssembler(call_id)
         self._state = ProviderState()
         self._begun = False
+        self._visible = False
         self._choice: object = None
 
     def feed(self, data: bytes, event: str = "") -> list[ModelChunk]:
@@ -100,6 +101,7 @@ class ChatChunkParser:
         if choice is None:
             return [ModelChunk(usage=usage)] if usage else []
         text, thinking, calls = self._said(choice)
+        self._visible = self._visible or bool(calls) or (bool(text) and not text.isspace())
         reason = choice.get("finish_reason")
         if reason:
             calls = (*calls, *self._finished(str(reason), choice))
@@ -156,8 +158,12 @@ class ChatChunkParser:
     def _finished(self, reason: str, choice: Mapping[str, object]) -> tuple[CallDelta, ...]:
         if reason == "error":
             raise stream_failure(choice.get("error") or dict(choice), hide=self._hide)
+        calls = self._calls.flush()
+        # A full window after visible text or a call is no error: the answer was cut, as by its output limit.
+        if not calls and not self._visible and (failure := finish_failure(reason)):
+            raise failure
         self.finish_reason = reason
-        return self._calls.flush()
+        return calls
 
 
 def _texts(content: object) -> tuple[str, str]:
