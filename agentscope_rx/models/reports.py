@@ -104,7 +104,7 @@ def _object_report(error: Mapping[str, object], message: str, depth: int) -> Rep
         code=told.code or _text(error.get("code")),
         type=told.type or _text(error.get("type")),
         classes=told.classes,
-        window=window if isinstance(window, int) and told.window is None else told.window,
+        window=window if isinstance(window, int) else told.window,
     )
 
 
@@ -135,12 +135,12 @@ def _decoded(text: str, names: str) -> object:
             return from_json(body)
         except (ValueError, RecursionError):
             pass
-    is_python = bool(names) and body.startswith(("{", "[", "b'", 'b"')) and not _ODD_ESCAPE.search(body)
+    is_python = bool(names) and body.startswith(("{", "[", "b'")) and not _ODD_ESCAPE.search(body)
     if not is_python or len(body) > _WRAPPED_LIMIT:
         return None
     try:
         return ast.literal_eval(body)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
 
 

@@ -6,12 +6,13 @@ import json
 import logging
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentscope_rx.errors import (
@@ -166,17 +167,36 @@ def test_wrapped_words_are_found(body: Any, status: int | None) -> None:
     assert found(error) == ("context_overflow", 200_000)
 
 
-def test_python_in_a_message_is_only_read() -> None:
-    """What stands behind a name of an error is read as a literal, never run, and nothing in it breaks the reading."""
-    for body in ("{'a': __import__('os').getcwd()}", "{'\\d': 1}", "[" * 5_000, "b'\\x", "{1: {2}}", "b'' * 9"):
-        error = response_failure(400, {}, {"error": {"message": f"BadRequestError: {body}"}})
-        assert (error.kind, str(error)[:17]) == ("bad_request", "BadRequestError: ")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{'a': __import__('os').getcwd()}",
+        "{'\\d': 1}",
+        "[" * 5_000,
+        "b'\\x",
+        "{1: {2}}",
+        "{[]: 1}",
+        "[" + "-" * 9_000 + "1]",
+        "{'a': 1}",
+        "{'message': '" + "y" * 30_000 + "'}",
+    ],
+)
+def test_python_in_a_message_is_only_read(body: str) -> None:
+    """What stands behind a name of an error is read as a literal, never run; what cannot be read stays as it is."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for whole in (f"BadRequestError: {body}", {"error": {"message": f"BadRequestError: {body}"}}):
+            error = response_failure(400, {}, whole)
+            assert error.kind == "bad_request"
+            assert str(error).startswith(f"BadRequestError: {body}"[:900])
+    assert warned == []
 
 
 # -- numbers ------------------------------------------------------------------------------------------------
 
 
 @given(window=st.integers(1_000, 2_000_000), taken=st.integers(1, 2_000_000), extra=st.integers(1, 10_000))
+@example(window=2_000, taken=1_000, extra=1)
 def test_numbers_tell_which_part_is_too_long(window: int, taken: int, extra: int) -> None:
     """An input of at most half of the window is never an overflow, a longer one always; the rest is what may be."""
     output = max(1, window - taken + extra)
@@ -197,6 +217,15 @@ def test_a_sum_that_only_the_output_makes_too_long(taken: int, kind: str, limit:
     """Where the provider shows the sum, an input that fits alone leaves its room to the output."""
     message = f"input length and `max_tokens` exceed context limit: {taken} + 8192 > 200000"
     assert found(response_failure(400, {}, {"error": {"message": message}})) == (kind, limit)
+
+
+def test_numbers_that_do_not_add_up_decide_nothing() -> None:
+    """A small input with a small output does not make an output cap: something else is counted, too."""
+    message = (
+        "This model's maximum context length is 100 tokens. However, you requested 130 tokens (10 in the messages, 20 "
+        "in the completion)."
+    )
+    assert found(response_failure(400, {}, {"error": {"message": message}})) == ("context_overflow", 100)
 
 
 def test_a_cap_without_any_room_is_an_overflow() -> None:
@@ -312,6 +341,7 @@ async def test_full_window_without_an_answer(model_class: Any, delta: Mapping[st
         [chunk({"content": "half"}, FULL)],
         [chunk({"refusal": "no"}, FULL)],
         [calls(piece(0, "a", name="f", arguments="{}")), chunk({}, FULL)],
+        [calls(piece(0, "a", arguments="{}")), chunk({}, FULL)],
         [calls(piece(0, "a", arguments="{}")), chunk({"tool_calls": [piece(0, name="f")]}, FULL)],
     ],
 )
