@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
@@ -18,10 +19,11 @@ from agentscope_rx.live import LiveRuns
 from agentscope_rx.messages import Msg
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
+from agentscope_rx.requests import PURPOSES, Purpose
 from agentscope_rx.run import Call, Run, run_of
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import messages_of
-from agentscope_rx.state import AgentState
+from agentscope_rx.session import StoredSession, messages_of
+from agentscope_rx.state import AgentState, Record
 from agentscope_rx.step import ModelCard
 from agentscope_rx.streams import Sink, run_with_sink
 
@@ -86,10 +88,22 @@ class Agent(ABC, Generic[OptionsT]):
         return await self.call(input, context)
 
     def stream_events(
-        self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /
+        self,
+        input: str | Msg | Sequence[Msg] | None = None,
+        context: RuntimeContext = NOBODY,
+        /,
+        *,
+        purposes: Sequence[Purpose] = ("reasoning",),
     ) -> EventStream:
-        """Ask, and get everything that happens; arguments and errors as in `call`."""
-        call = self.prepared_call(input, context)
+        """Ask, and get everything that happens; errors as in `call`.
+
+        Args:
+            input: What the user says; None goes on with the session as it is.
+            context: For whom.
+            purposes: Which model calls to hear of: `reasoning`, and those beside the conversation, `summary` and
+                `memory`, whose events (their `context_build` too) say so in `metadata["purpose"]`.
+        """
+        call = self.prepared_call(input, context, purposes=purposes)
 
         def work(sink: Sink[AgentEvent]) -> Observable[None]:
             if self._closed:
@@ -104,12 +118,32 @@ class Agent(ABC, Generic[OptionsT]):
         Raises:
             SessionBusy: The session's turn did not come in time.
         """
-        call, options = self.prepared_call(messages, context), self.options
-        gate = options.runtime.gate((options.store, options.key_of(context)))
-        async with gate.enter(wait_timeout=options.wait_timeout):
-            session = await call.open_session()
+        call = self.prepared_call(messages, context)
+        async with self._opened(call) as session:
             call.take_in(session)
             await session.save()
+
+    async def record(self, record: Record, context: RuntimeContext = NOBODY, /) -> AgentState:
+        """Change a session between two calls, in its turn.
+
+        Args:
+            record: What has happened to it.
+            context: The session.
+
+        Raises:
+            SessionBusy: The session's turn did not come in time.
+        """
+        async with self._opened(self.prepared_call(None, context)) as session:
+            session.record(record)
+            await session.save()
+            return session.state
+
+    @asynccontextmanager
+    async def _opened(self, call: Call) -> AsyncGenerator[StoredSession]:
+        options = self.options
+        gate = options.runtime.gate((options.store, options.key_of(call.context)))
+        async with gate.enter(wait_timeout=options.wait_timeout):
+            yield await call.open_session()
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -155,15 +189,24 @@ class Agent(ABC, Generic[OptionsT]):
     ) -> None:
         await self.close()
 
-    def prepared_call(self, input: str | Msg | Sequence[Msg] | None, context: RuntimeContext) -> Call:
+    def prepared_call(
+        self,
+        input: str | Msg | Sequence[Msg] | None,
+        context: RuntimeContext,
+        *,
+        purposes: Sequence[Purpose] = ("reasoning",),
+    ) -> Call:
         """A call of this agent, checked: an id or a role that cannot be is refused here and not in the stream."""
         self.options.key_of(context)
+        if isinstance(purposes, str) or not set(purposes) <= set(PURPOSES):
+            raise InvalidOption("purposes", purposes, f"several of {', '.join(PURPOSES)}")
         return Call(
             options=self.options,
             pipeline=self.pipeline,
             card=self._card,
             messages=messages_of(input),
             context=context,
+            purposes=tuple(purposes),
         )
 
     def _started(self, run: Run) -> None:

@@ -19,7 +19,7 @@ from agentscope_rx.events import AgentEvent
 from agentscope_rx.messages import Msg
 from agentscope_rx.operators import ChunkOperator, SystemPrompt
 from agentscope_rx.options import AgentOptions, Arrangement
-from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
+from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import messages_of
@@ -38,6 +38,7 @@ class BuilderKeywords(TypedDict, total=False):
     name: str
     agent_id: str
     model: Model | str
+    fallback_model: Model | str
     sys_prompt: SystemPrompt
     tools: Iterable[Tool | Callable[..., Any]]
     toolkit: Toolkit
@@ -102,13 +103,14 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
             UnknownProvider: No provider of this name is known.
             MissingApiKey: The provider's key is not in the environment.
         """
-        if isinstance(model, str):
-            from agentscope_rx.models import resolve_model
+        return self._with(model=resolved("model", model))
 
-            model = resolve_model(model)
-        if not callable(getattr(model, "stream", None)):
-            raise InvalidOption("model", model, "a Model, or a string such as 'openai:gpt-5-mini'")
-        return self._with(model=model)
+    def fallback_model(self, model: Model | str) -> Self:
+        """A model that is asked when the agent's own fails before its answer begins; errors as for `model`.
+
+        It is kept for the rest of the call. Its requests are prepared for its own window.
+        """
+        return self._with(fallback_model=resolved("fallback_model", model))
 
     def sys_prompt(self, sys_prompt: SystemPrompt) -> Self:
         """The system prompt, or a function of the context that makes it, called once a call."""
@@ -200,15 +202,21 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         return reply_of(self.stream_events(input, context))
 
     def stream_events(
-        self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /
+        self,
+        input: str | Msg | Sequence[Msg] | None = None,
+        context: RuntimeContext = NOBODY,
+        /,
+        *,
+        purposes: Sequence[Purpose] = ("reasoning",),
     ) -> EventStream:
-        """Ask such an agent, and get everything that happens."""
+        """Ask such an agent, and get everything that happens; arguments as in `ReActAgent.stream_events`."""
         messages = messages_of(input)
         self._options.key_of(context)
 
         def one_agent(_: object) -> Observable[AgentEvent]:
             agent = self.build()
-            return agent.stream_events(messages, context).pipe(_and_then(agent.close), ops.finally_action(agent.refuse))
+            events = agent.stream_events(messages, context, purposes=purposes)
+            return events.pipe(_and_then(agent.close), ops.finally_action(agent.refuse))
 
         return EventStream(reactivex.defer(one_agent), label="stream_events(...)")
 
@@ -225,6 +233,23 @@ def _and_then(end: Callable[[], Awaitable[None]]) -> Callable[[Observable[T]], O
         return source.pipe(ops.catch(failed), ops.concat(done))
 
     return at_end
+
+
+def resolved(option: str, model: Model | str) -> Model:
+    """A model, or the one that a string names.
+
+    Raises:
+        UnknownProvider: No provider of this name is known.
+        MissingApiKey: The provider's key is not in the environment.
+        InvalidOption: It is no model.
+    """
+    if isinstance(model, str):
+        from agentscope_rx.models import resolve_model
+
+        model = resolve_model(model)
+    if not callable(getattr(model, "stream", None)):
+        raise InvalidOption(option, model, "a Model, or a string such as 'openai:gpt-5-mini'")
+    return model
 
 
 def at_least(option: str, value: float, least: float) -> None:

@@ -116,7 +116,7 @@ def condense(events: Iterable[ev.AgentEvent]) -> Msg:
     """
     folding = _Condensing()
     for event in events:
-        if event.source is None:
+        if event.source is None and not ev.is_aside(event):
             folding.take(event)
     return folding.result()
 

@@ -74,7 +74,7 @@ class RequestDraft:
         Raises:
             ValueError: No message has this id.
         """
-        return replace(self, conversation=self.conversation.with_message(replace(message, id=item_id)))
+        return replace(self, conversation=self.conversation.with_messages(replace(message, id=item_id)))
 
     def add_reference(self, block: ContextBlock) -> RequestDraft:
         """Add material to this request."""
@@ -190,32 +190,48 @@ class Change:
     after: tuple[object, ...] = field(default=(), repr=False)
 
 
-def changes_between(before: RequestDraft, after: RequestDraft, operator: str) -> tuple[Change, ...]:
-    """What `operator` changed, item by item; a zone or leaf that is the same object costs one comparison."""
+def changes_between(before: RequestDraft, after: RequestDraft, operator: str, reason: str = "") -> tuple[Change, ...]:
+    """What `operator` changed, item by item; a zone or leaf that is the same object costs one comparison.
+
+    Args:
+        before: The draft that it got.
+        after: The draft that it gave.
+        operator: Its name.
+        reason: The code for what it gave no reason of its own for; empty = its name.
+    """
     found: list[Change] = []
+    by = _By(operator, reason or operator)
     for zone in ("system", "transient", "references"):
         old: tuple[ContextBlock, ...] = getattr(before, zone)
         new: tuple[ContextBlock, ...] = getattr(after, zone)
         if old is not new:
-            _compare(found, operator, zone, ({b.id: b for b in old}, {b.id: b for b in new}), after.reasons)
+            _compare(found, by, zone, ({b.id: b for b in old}, {b.id: b for b in new}), after.reasons)
     if len(found) > 1 and after.reasons is not before.reasons:
         order = {reason: at for at, reason in enumerate(dict.fromkeys(after.reasons.values()))}  # as they happened
         found.sort(key=lambda change: order.get(change.reason, -1) if change.action == "dropped" else -1)
     if before.tools is not after.tools:
         tools = ({t.name: t for t in before.tools}, {t.name: t for t in after.tools})
-        _compare(found, operator, "tools", tools, after.reasons)
+        _compare(found, by, "tools", tools, after.reasons)
     if before.conversation is not after.conversation:
-        rewritten = _rewritten(before.conversation, after.conversation, operator)
+        rewritten = _rewritten(before.conversation, after.conversation, by)
         if rewritten is not None:
             found.extend(rewritten)
             return tuple(found)
         old_part, new_part = unshared(before.conversation, after.conversation)
         exchanges = ({x.id: x for x in old_part}, {x.id: x for x in new_part})
-        _compare(found, operator, "conversation", exchanges, after.reasons)
+        _compare(found, by, "conversation", exchanges, after.reasons)
     return tuple(found)
 
 
-def _rewritten(old: History, new: History, operator: str) -> list[Change] | None:
+@frozen(kw_only=False)
+class _By:
+    """Who has changed something, and the code for it."""
+
+    operator: str
+    reason: str
+
+
+def _rewritten(old: History, new: History, who: _By) -> list[Change] | None:
     """What was rewritten, where that is all that was done; remembered for each leaf, since it is done at each step."""
     if len(old.leaves) != len(new.leaves):
         return None
@@ -225,7 +241,7 @@ def _rewritten(old: History, new: History, operator: str) -> list[Change] | None
             continue
         if len(before.exchanges) != len(after.exchanges):
             return None
-        by = _Rewritten(operator, before)
+        by = _Rewritten(who, before)
         # The last leaf is another one at each step: what is remembered of it would only pile up.
         whole = len(after.exchanges) == LEAF_SIZE
         changes = after.measure(by) if whole else by.join([by.of(exchange) for exchange in after.exchanges])
@@ -238,18 +254,18 @@ def _rewritten(old: History, new: History, operator: str) -> list[Change] | None
 class _Rewritten:
     """What an operator has rewritten in a leaf, as a measure of what came out; None = it did something else."""
 
-    def __init__(self, operator: str, old: Leaf) -> None:
-        self._operator, self._old = operator, old
+    def __init__(self, by: _By, old: Leaf) -> None:
+        self._by, self._old = by, old
 
     @cached_property
     def _by_id(self) -> Mapping[str, Exchange]:
         return {exchange.id: exchange for exchange in self._old.exchanges}
 
     def __hash__(self) -> int:
-        return hash((self._operator, id(self._old)))
+        return hash((self._by.operator, id(self._old)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Rewritten) and (other._operator, other._old) == (self._operator, self._old)
+        return isinstance(other, _Rewritten) and (other._by, other._old) == (self._by, self._old)
 
     def of(self, exchange: Exchange, /) -> tuple[Change, ...] | None:
         old = self._by_id.get(exchange.id)
@@ -259,11 +275,11 @@ class _Rewritten:
             return ()
         return (
             _change(
-                self._operator,
+                self._by.operator,
                 "conversation",
                 "rewritten",
                 [exchange.id],
-                self._operator,
+                self._by.reason,
                 before=(old,),
                 after=(exchange,),
             ),
@@ -292,7 +308,7 @@ def versions_kept(edits: Sequence[Edit], view: History, operator: str) -> tuple[
 
 def _compare(
     found: list[Change],
-    operator: str,
+    by: _By,
     zone: Zone,
     items: tuple[Mapping[str, object], Mapping[str, object]],
     reasons: Mapping[str, str],
@@ -304,7 +320,7 @@ def _compare(
     def tell_gone() -> None:
         if gone:
             ids, objects = [id for id, _ in gone], tuple(each for _, each in gone)
-            found.append(_change(operator, zone, "dropped", ids, gone_reason, before=objects))
+            found.append(_change(by.operator, zone, "dropped", ids, gone_reason, before=objects))
             gone.clear()
 
     for id, before in old.items():
@@ -312,9 +328,9 @@ def _compare(
         if after is not None:
             tell_gone()
             if after is not before:
-                found.append(_change(operator, zone, "rewritten", [id], operator, before=(before,), after=(after,)))
+                found.append(_change(by.operator, zone, "rewritten", [id], by.reason, before=(before,), after=(after,)))
             continue
-        reason = next((reasons[each] for each in _ids_of(id, before) if each in reasons), operator)
+        reason = next((reasons[each] for each in _ids_of(id, before) if each in reasons), by.reason)
         if zone != "conversation" or reason != gone_reason:
             tell_gone()
         gone_reason = reason
@@ -322,7 +338,7 @@ def _compare(
     tell_gone()
     for id, after in new.items():
         if id not in old:
-            found.append(_change(operator, zone, "added", [id], operator, after=(after,)))
+            found.append(_change(by.operator, zone, "added", [id], by.reason, after=(after,)))
 
 
 def _ids_of(id: str, item: object) -> Sequence[str]:

@@ -3,7 +3,8 @@
     AgentScopeError
       ConfigError(ValueError)       InvalidOption, InvalidIdentifier, UnknownProvider, MissingApiKey,
                                     MissingExtra, PipelineError
-      ContextError                  ContextBudgetExceeded, InvalidToolPairs, SourceFailed, EditRefused
+      ContextError                  ContextBudgetExceeded, InvalidToolPairs, SourceFailed, EditRefused,
+                                    NotShortened, UndoRefused
       ConflictError                 StateConflict, HistoryConflict, SessionBusy, ReentrantCall
       ProviderError                 ContextOverflow, PayloadTooLarge, OutputCap, RateLimited, QuotaExceeded,
                                     BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
@@ -145,6 +146,14 @@ class EditRefused(ContextError):
     def __init__(self, operator: str, why: str) -> None:
         super().__init__(f"{operator}: {why}")
         self.operator = operator
+
+
+class NotShortened(ContextError):
+    """A request that the provider found too long could not be made any shorter, and is not sent again."""
+
+
+class UndoRefused(ContextError):
+    """A compaction cannot be undone: it is not known, or a later one lies over it."""
 
 
 # -- conflicts ----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import cast
 from reactivex import Observable
 from reactivex import operators as ops
 
-from agentscope_rx.events import AgentEvent, AgentResult, Event, TextBlockDelta
+from agentscope_rx.events import AgentEvent, AgentResult, Event, TextBlockDelta, is_aside
 from agentscope_rx.messages import Msg
 from agentscope_rx.pulling import Stream
 from agentscope_rx.shared_run import SharedRun
@@ -36,7 +36,7 @@ class EventStream(Stream[Event]):
         """
 
         def written(event: AgentEvent) -> bool:
-            return isinstance(event, TextBlockDelta) and event.source is None
+            return isinstance(event, TextBlockDelta) and event.source is None and not is_aside(event)
 
         def delta(event: AgentEvent) -> str:
             return cast(TextBlockDelta, event).delta

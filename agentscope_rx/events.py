@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import field
 from datetime import datetime
 from functools import cache
-from typing import Annotated, ClassVar, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Annotated, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
 from pydantic.alias_generators import to_camel
@@ -30,6 +30,8 @@ from agentscope_rx.usage import ChatUsage
 from agentscope_rx.wire import write
 
 E = TypeVar("E", bound="AgentEvent")
+#: In the metadata of an event: what the model call is for that it belongs to, where that is not reasoning.
+PURPOSE_KEY: Final = "purpose"
 _CAMEL = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
@@ -446,6 +448,11 @@ def event_from_json(data: bytes | str) -> Event:
         pydantic.ValidationError: The type is unknown or a field is missing; unknown fields are ignored.
     """
     return event_adapter().validate_json(data)
+
+
+def is_aside(event: AgentEvent) -> bool:
+    """Whether an event belongs to a model call beside the conversation: for a summary, or for memory."""
+    return event.metadata is not None and PURPOSE_KEY in event.metadata
 
 
 def stamp(event: E, *, id: str, created_at: datetime, call_reply_id: str, execution: Execution) -> E:

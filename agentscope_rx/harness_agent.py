@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self, Unpack
+from types import EllipsisType
+from typing import Any, Self, TypeVar, Unpack, cast
+
+from pydantic import BaseModel, ValidationError
 
 from agentscope_rx.agent import NOBODY, Agent
-from agentscope_rx.builder import AgentBuilder, BuilderKeywords, at_least, check_is
+from agentscope_rx.builder import AgentBuilder, BuilderKeywords, at_least, check_is, resolved
+from agentscope_rx.compaction import CompactionConfig, ToolResultEvictionConfig
+from agentscope_rx.compactions import Compaction, expanded
 from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, SourceFailurePolicy
 from agentscope_rx.context.sources import ContextSource, Loader
 from agentscope_rx.errors import InvalidOption
@@ -17,7 +22,10 @@ from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.pipelines import harness_pipeline
 from agentscope_rx.preparation import PreparedRequest, prepare
 from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.state import CompactionUndone
 from agentscope_rx.workspace import WorkspaceFS
+
+ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 
 class HarnessKeywords(BuilderKeywords, total=False):
@@ -33,6 +41,8 @@ class HarnessKeywords(BuilderKeywords, total=False):
     max_context_tokens: int
     workspace_context: bool
     environment_memory: str
+    compaction: CompactionConfig | Mapping[str, Any] | None
+    tool_result_eviction: ToolResultEvictionConfig | Mapping[str, Any] | None
 
 
 class HarnessAgent(Agent[HarnessOptions]):
@@ -76,6 +86,42 @@ class HarnessAgent(Agent[HarnessOptions]):
             context: For whom.
         """
         return await prepare(self.prepared_call(input, context))
+
+    # -- what was shortened ---------------------------------------------------------------------------------
+
+    async def compactions(self, context: RuntimeContext = NOBODY, /) -> tuple[Compaction, ...]:
+        """The compactions of a session, oldest first, with everything that gave way to them."""
+        return (await self.state(context)).compactions
+
+    async def undo_compaction(self, context: RuntimeContext, id: str, /) -> None:
+        """Put back what a compaction has replaced; the newest first.
+
+        Args:
+            context: The session.
+            id: The compaction.
+
+        Raises:
+            UndoRefused: There is no such compaction, or a later one lies over it.
+            SessionBusy: The session's turn did not come in time.
+        """
+        config = self.options.compaction or CompactionConfig()
+        await self.record(CompactionUndone(id, config.cooldown_steps), context)
+
+    async def expand(self, context: RuntimeContext, id: str, span: slice | None = None, /) -> tuple[Msg, ...]:
+        """The messages that a compaction has replaced, word for word; nothing is changed.
+
+        What it replaced an earlier summary for is there in its place.
+
+        Args:
+            context: The session.
+            id: The compaction.
+            span: Which of the messages, counted from 0; None = all.
+
+        Raises:
+            UndoRefused: There is no such compaction.
+        """
+        messages = expanded(await self.compactions(context), id)
+        return messages if span is None else messages[span]
 
 
 class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
@@ -208,3 +254,62 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
         """A text for the environment section of the System message."""
         check_is("environment_memory", text, str, "a text")
         return self._with(environment_memory=text)
+
+    def compaction(
+        self, config: CompactionConfig | Mapping[str, Any] | EllipsisType | None = ..., /, **options: Any
+    ) -> Self:
+        """When older messages give way to a summary; on by default.
+
+        Args:
+            config: A `CompactionConfig`, or its options as a mapping; None = never.
+            options: The same as keywords: `compaction(trigger_messages=30, keep_messages=10)`.
+
+        Raises:
+            InvalidOption: An option is wrong, or both ways were used.
+        """
+        made = _configured("compaction", CompactionConfig, config, options)
+        if made is not None and made.model is not None:
+            made = made.model_copy(update={"model": resolved("compaction.model", made.model)})
+        return self._with(compaction=made)
+
+    def disable_compaction(self) -> Self:
+        """Never let messages give way to a summary, whatever asks for it; results are not pruned either."""
+        return self.compaction(None)
+
+    def tool_result_eviction(
+        self, config: ToolResultEvictionConfig | Mapping[str, Any] | EllipsisType | None = ..., /, **options: Any
+    ) -> Self:
+        """When large tool results move into files of the workspace; on by default.
+
+        Args:
+            config: A `ToolResultEvictionConfig`, or its options as a mapping; None = never.
+            options: The same as keywords: `tool_result_eviction(max_result_chars=20_000)`.
+
+        Raises:
+            InvalidOption: An option is wrong, or both ways were used.
+        """
+        return self._with(
+            tool_result_eviction=_configured("tool_result_eviction", ToolResultEvictionConfig, config, options)
+        )
+
+    def disable_tool_result_eviction(self) -> Self:
+        """Never move tool results into files."""
+        return self.tool_result_eviction(None)
+
+
+def _configured(option: str, kind: type[ConfigT], config: object, options: Mapping[str, Any]) -> ConfigT | None:
+    """A config as it was given, or made of its options."""
+    if config is None and not options:
+        return None
+    if isinstance(config, kind) and not options:
+        return config
+    if isinstance(config, Mapping):
+        options = {**cast("Mapping[str, Any]", config), **options}
+    elif config is not ...:
+        raise InvalidOption(option, config, f"a {kind.__name__}, None, or its options as keywords")
+    try:
+        return kind(**options)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        name = ".".join((option, *map(str, first["loc"])))
+        raise InvalidOption(name, first["input"], first["msg"]) from error

@@ -10,13 +10,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
 
+from agentscope_rx.compaction import CompactionConfig, ToolResultEvictionConfig
 from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.context.limit import check_room
 from agentscope_rx.context.materials import WorkspaceMaterial
 from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, memory_knowledge_rest
 from agentscope_rx.context.sources import ContextSource
 from agentscope_rx.errors import InvalidOption, PathRefused
+from agentscope_rx.operators import Summariser
 from agentscope_rx.options import AgentOptions
+from agentscope_rx.requests import Model
+from agentscope_rx.step import ModelCard
 from agentscope_rx.stores import JsonFileStore, StateStore
 from agentscope_rx.workspace import RUNTIME_FOLDER, LocalWorkspace, WorkspaceFS, resolve_path
 
@@ -39,6 +43,8 @@ class HarnessOptions(AgentOptions):
     max_context_tokens: int = 8_000
     workspace_context: bool = True
     environment_memory: str = ""
+    compaction: CompactionConfig | None = field(default_factory=CompactionConfig)
+    tool_result_eviction: ToolResultEvictionConfig | None = field(default_factory=ToolResultEvictionConfig)
 
     def with_instruction(self, name: str, text: str) -> tuple[tuple[str, str], ...]:
         """The instructions with one more."""
@@ -121,13 +127,29 @@ class HarnessOptions(AgentOptions):
         Raises:
             InvalidOption: The model's window has no room for input beside the answer.
         """
-        if self.model is not None:
-            check_room(self.model.context_window, self.generate_options, self.context_policy)
+        for model in (self.model, self.fallback_model):
+            if model is not None:
+                check_room(model.context_window, self.generate_options, self.context_policy)
 
     @property
     def counter(self) -> RequestCounter:
         """What counts tokens."""
         return counter_for(self.context_policy.estimator, self.model.name if self.model is not None else "")
+
+    def counter_of(self, model: Model) -> RequestCounter:
+        """What counts the tokens of another model's requests."""
+        return counter_for(self.context_policy.estimator, model.name)
+
+    def summariser(self, config: CompactionConfig) -> Summariser:
+        """Who writes summaries."""
+        model = config.model
+        assert not isinstance(model, str)  # the builder has found the model that a string names
+        return Summariser(
+            template=config.summary_prompt,
+            execution=self.execution,
+            policy=self.context_policy,
+            card=None if model is None else ModelCard.of(model, self.counter_of(model), own=False),
+        )
 
 
 def _check_name(option: str, name: str, taken: list[str]) -> None:

@@ -221,20 +221,21 @@ class History:
         leaves = tuple(leaf.map(change, key or change) for leaf in self.leaves)
         return self if _same(leaves, self.leaves) else History(leaves=leaves)
 
-    def with_message(self, message: Msg) -> History:
-        """Put a message in the place of the one that has its id.
+    def with_messages(self, *messages: Msg) -> History:
+        """Put messages in the place of those that have their ids; leaves without one of these are shared.
 
         Raises:
-            ValueError: No message has this id.
+            ValueError: No message has one of the ids.
         """
-        for i in range(len(self.leaves) - 1, -1, -1):
-            exchanges = self.leaves[i].exchanges
-            for j, exchange in enumerate(exchanges):
-                if any(each.id == message.id for each in exchange.messages):
-                    changed = exchange.map(lambda each: message if each.id == message.id else each)
-                    leaf = Leaf((*exchanges[:j], changed, *exchanges[j + 1 :]))
-                    return History(leaves=(*self.leaves[:i], leaf, *self.leaves[i + 1 :]))
-        raise ValueError(f"the history holds no message {message.id!r}")
+        waiting = {message.id: message for message in messages}
+        leaves: list[Leaf] = []
+        for leaf in reversed(self.leaves):
+            if waiting and any(each.id in waiting for exchange in leaf.exchanges for each in exchange.messages):
+                leaf = Leaf(tuple(_with_messages(exchange, waiting) for exchange in leaf.exchanges))
+            leaves.append(leaf)
+        if waiting:
+            raise ValueError(f"the history holds no message {next(iter(waiting))!r}")
+        return History(leaves=tuple(reversed(leaves)))
 
     def without(self, ids: frozenset[str]) -> History:
         """Leave out the exchanges that hold one of these message ids."""
@@ -429,6 +430,10 @@ def _in_call_order(exchange: Exchange, result: Msg) -> tuple[Msg, ...]:
     head, *results = exchange.messages
     place = {call.id: at for at, call in enumerate(head.tool_calls)}
     return (head, *sorted((*results, result), key=lambda message: place[_result_id(message)]))
+
+
+def _with_messages(exchange: Exchange, waiting: dict[str, Msg]) -> Exchange:
+    return exchange.map(lambda message: waiting.pop(message.id, message))
 
 
 def _after(messages: Sequence[Msg], message: Msg) -> Sequence[Msg]:

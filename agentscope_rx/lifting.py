@@ -43,6 +43,10 @@ class Operator:
         handle: What it does with one step.
         function: The author's plain function.
         note: What `print(pipeline)` says about its options.
+        reason: The code under which manifests give its changes; empty = its name.
+        for_window: Whether a history operator shortens only for the model's window: what it did for a model that
+            stands in for the agent's own is not kept.
+        wording: The function of a text operator; None = it is no text operator.
     """
 
     name: str
@@ -50,13 +54,26 @@ class Operator:
     handle: Callable[[Step], Outcome]
     function: Callable[..., Any]
     note: str = ""
+    reason: str = ""
+    for_window: bool = False
+    wording: Callable[[str], str] | None = None
 
     def __call__(self, source: Observable[Step]) -> Observable[Step]:
         return source.pipe(ops.concat_map(lambda step: chain((self,), step)))
 
     def noted(self, before: Step, after: Step, seconds: float) -> Step:
         """What it gave, with a note of what it did; the operators of a group have made theirs."""
-        return expected(Step, after) if self.kind == "group" else noted(before, after, self.name, seconds)
+        if self.kind == "group":
+            return expected(Step, after)
+        after = noted(before, after, self.name, seconds, reason=self.reason)
+        if self.kind == "history" and not after.card.own and after.history is not before.history:
+            return replace(after, lasting=self._lasting(before, after))
+        return after
+
+    def _lasting(self, before: Step, after: Step) -> History:
+        """What stays of the history when the agent's own model is back."""
+        kept = before.history if before.lasting is None else before.lasting
+        return kept if self.for_window else apply_edits(edits_between(before.history, after.history), kept)
 
 
 def view_operator(function: ViewFunction) -> Operator:
@@ -104,7 +121,7 @@ def text_operator(function: Callable[[str], str]) -> Operator:
     def handle(step: Step) -> Step:
         return replace(step, draft=step.draft.map_text(function))
 
-    return Operator(name=name_of(function), kind="view", handle=handle, function=function)
+    return Operator(name=name_of(function), kind="view", handle=handle, function=function, wording=function)
 
 
 def history_operator(function: HistoryFunction) -> Operator:
@@ -123,7 +140,7 @@ def history_operator(function: HistoryFunction) -> Operator:
     name = name_of(function)
 
     def handle(step: Step) -> Outcome:
-        return _then(function(step.history, step), History, lambda history: _propose(step, history, name))
+        return _then(function(step.history, step), History, lambda history: proposed(step, history, name))
 
     return Operator(name=name, kind="history", handle=handle, function=function)
 
@@ -245,14 +262,21 @@ def expected(kind: type[T], result: object) -> T:
     return result
 
 
-def noted(before: Step, after: Step, name: str, seconds: float) -> Step:
+def noted(before: Step, after: Step, name: str, seconds: float, *, reason: str = "") -> Step:
     """Write down what an operator did: its changes, its time, and that the run has come this far.
 
     A step with a new `call_id` is a new request: there is nothing to compare it with.
+
+    Args:
+        before: The step that it got.
+        after: What it gave.
+        name: Its name.
+        seconds: How long it took.
+        reason: The code for its changes; empty = its name.
     """
     changes = expected(Step, after).changes
     if after.draft is not before.draft and after.call_id == before.call_id:
-        changes = (*changes, *changes_between(before.draft, after.draft, name))
+        changes = (*changes, *changes_between(before.draft, after.draft, name, reason or name))
     after = replace(after, changes=changes, timings=(*after.timings, Timing(name, seconds)))
     after.run.furthest = after
     return after
@@ -264,7 +288,17 @@ def _then(result: T | Awaitable[T], kind: type[T], use: Callable[[T], Step]) -> 
     return from_awaitable(result, lambda later: use(expected(kind, later)))
 
 
-def _propose(step: Step, history: History, name: str) -> Step:
+def proposed(step: Step, history: History, name: str) -> Step:
+    """The step with another working history, which its request shows at once.
+
+    Args:
+        step: The step.
+        history: The proposal.
+        name: Whose it is.
+
+    Raises:
+        EditRefused: It breaks a rule.
+    """
     if history is step.history:
         return step
     history = history.identified(lambda: step.run.runtime.ids.new_id("message"))

@@ -7,13 +7,16 @@ nothing for them, and a step never pays for old messages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from itertools import islice
 from typing import Final
 
+from pydantic.alias_generators import to_camel
+
 from agentscope_rx.blocks import ContextBlock, by_priority, system_order, transient_order
+from agentscope_rx.compactions import CompactionDecision
 from agentscope_rx.digests import (
     DIGEST_LENGTH,
     DIGESTS,
@@ -93,6 +96,7 @@ class ContextManifest:
         failed_in: The operator in which it failed; empty where it passed.
         error_code: The code of the error; empty where it passed.
         pressure_levels: From which shares of the limit on the pressure is 1, 2 and 3.
+        compaction: Whether the history was made shorter for it, and why; None = nobody asked.
         measured_ratio: What the provider counted, divided by what was estimated, so far.
     """
 
@@ -112,6 +116,7 @@ class ContextManifest:
     failed_in: str = ""
     error_code: str = ""
     pressure_levels: tuple[float, float, float] = (0.70, 0.85, 0.95)
+    compaction: CompactionDecision | None = None
     measured_ratio: float | None = None
     policy_version: str = POLICY_VERSION
 
@@ -209,6 +214,7 @@ class ContextManifest:
             "errorCode": self.error_code,
             "pressure": self.pressure,
             "pressureLevel": self.pressure_level,
+            "compaction": None if self.compaction is None else _decision_data(self.compaction),
             "categories": dict(self.categories),
             "sources": dict(self.sources),
             "prefix": {
@@ -307,6 +313,12 @@ class ContextManifest:
     @cached_property
     def _added_by(self) -> Mapping[str, str]:
         return {change.item_id: change.operator for change in self.changes if change.action == "added"}
+
+
+def _decision_data(decision: CompactionDecision) -> dict[str, object]:
+    names = (each.name for each in fields(decision) if each.name != "failure")  # type: ignore[reportArgumentType]
+    data = {to_camel(name): getattr(decision, name) for name in names}
+    return {name: value for name, value in data.items() if value not in ("", None, 0) or name == "outcome"}
 
 
 def _changed_ids(change: Change) -> Sequence[str]:

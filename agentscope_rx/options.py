@@ -13,6 +13,7 @@ from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.step import ModelCard
 from agentscope_rx.stores import InMemoryStore, SessionKey, StateStore
 from agentscope_rx.tools import Toolkit
 
@@ -27,6 +28,7 @@ class AgentOptions:
     name: str = ""
     agent_id: str = ""
     model: Model | None = None
+    fallback_model: Model | None = None
     sys_prompt: SystemPrompt = ""
     toolkit: Toolkit = field(default_factory=Toolkit)
     max_iters: int = 10
@@ -52,6 +54,17 @@ class AgentOptions:
     def counter(self) -> RequestCounter:
         """What counts tokens."""
         return counter_for(None, self.model.name if self.model is not None else "")
+
+    @property
+    def fallback_card(self) -> ModelCard | None:
+        """The model that stands in for the agent's own; None where there is none."""
+        if self.fallback_model is None:
+            return None
+        return ModelCard.of(self.fallback_model, self.counter_of(self.fallback_model), own=False)
+
+    def counter_of(self, model: Model) -> RequestCounter:
+        """What counts the tokens of another model's requests."""
+        return counter_for(None, model.name)
 
     def key_of(self, context: RuntimeContext) -> SessionKey:
         """The session that a context means.

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 from reactivex import Observable, abc
 from reactivex import operators as ops
 
+from agentscope_rx.draft import TextFunction
 from agentscope_rx.errors import PipelineError, StepLost
 from agentscope_rx.frozen import frozen
 from agentscope_rx.lifting import Attempt, Kind, Operator, StepOperator, chain, name_of, noted
@@ -200,6 +201,12 @@ class Pipeline:
         raise PipelineError(f"the pipeline has no group {name!r}; it has {', '.join(self.names)}")
 
     # -- looking --------------------------------------------------------------------------------------------
+
+    @property
+    def wording(self) -> tuple[TextFunction, ...]:
+        """The functions of its text operators, in order: how its requests word their texts."""
+        found = (each.wording for each in _operators(self) if isinstance(each, Operator))
+        return tuple(function for function in found if function is not None)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import agentscope_rx.operators as op
 from agentscope_rx.context.materials import instruction_blocks
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.harness_options import HarnessOptions
+from agentscope_rx.lifting import Operator
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
 
@@ -37,17 +40,47 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
             options=options.generate_options,
             instructions=instruction_blocks(options.instructions),
         ),
+        *_oversized_results(options),
         op.evict_optional_blocks(policy=policy, selection=options.selection_policy),
+        *_shortening(options),
         op.validate_request(policy=policy),
         op.commit_history(),
     )
     return _step(prepare, options, policy=policy)
 
 
+def _oversized_results(options: HarnessOptions) -> Iterator[Operator]:
+    """What is done for each result that is too large, whether there is room for it or not."""
+    if options.tool_result_eviction is not None:
+        yield op.offload_tool_results(config=options.tool_result_eviction, workspace=options.files)
+
+
+def _shortening(options: HarnessOptions) -> Iterator[Operator]:
+    """What is done so that the conversation has room, the lightest first."""
+    policy, eviction, compaction = options.context_policy, options.tool_result_eviction, options.compaction
+    if compaction is not None:
+        if compaction.truncate_args is not None:
+            yield op.truncate_arguments(config=compaction.truncate_args)
+        if compaction.prune is not None:
+            yield op.prune_tool_results(config=compaction.prune)
+        yield op.compact_history(
+            config=compaction,
+            policy=policy,
+            summariser=options.summariser(compaction),
+            can_offload=eviction is not None,
+        )
+    if eviction is not None:
+        yield op.offload_to_fit(config=eviction, policy=policy, workspace=options.files)
+
+
 def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | None) -> Pipeline:
     """The whole step, as the user wants it; the report of `prepare` is about all that they put into and around it."""
     call_model = op.call_model(execution=options.execution, chunks=options.chunk_operators)
     request = Pipeline.of("request", prepare, call_model)
+    if isinstance(options, HarnessOptions) and options.compaction is not None:
+        request = request.guard("request", op.recover_overflow(policy=options.context_policy), name="recover_overflow")
+    if (card := options.fallback_card) is not None:
+        request = request.guard("request", op.fallback(card=card), name="fallback")
     pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.toolkit))
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)

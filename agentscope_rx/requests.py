@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -76,6 +76,16 @@ class GenerateOptions(BaseModel):
         """These options, overruled by those that `other` sets."""
         return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})
 
+    @property
+    def output_limit(self) -> int | None:
+        """How long an answer they ask for, in tokens; None = they do not say."""
+        return max(self.max_tokens or 0, self.max_completion_tokens or 0) or None
+
+    def with_output_limit(self, tokens: int) -> GenerateOptions:
+        """These options, asking for an answer of at most so many tokens."""
+        tokens = min(tokens, self.output_limit or tokens)
+        return self.model_copy(update={"max_tokens": tokens, "max_completion_tokens": None})
+
 
 class ExecutionConfig(BaseModel):
     """How long a model call may take and how often it is tried; all times in seconds.
@@ -105,6 +115,7 @@ class ExecutionConfig(BaseModel):
 
 
 Purpose = Literal["reasoning", "summary", "memory"]
+PURPOSES: Final[tuple[Purpose, ...]] = get_args(Purpose)
 
 
 @frozen

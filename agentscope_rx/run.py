@@ -23,6 +23,7 @@ from agentscope_rx.logs import logger
 from agentscope_rx.messages import GenerateReason, Msg, timestamp_of
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
+from agentscope_rx.requests import Purpose
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import Intake, RequestCache, StateCache, StoredSession, take_in
 from agentscope_rx.state import CallsClosed, ReplyRecorded
@@ -44,6 +45,7 @@ class Call:
         card: The agent's model.
         messages: The input.
         context: For whom.
+        purposes: Which model calls its events tell of.
     """
 
     options: AgentOptions
@@ -51,6 +53,7 @@ class Call:
     card: ModelCard
     messages: tuple[Msg, ...]
     context: RuntimeContext
+    purposes: tuple[Purpose, ...] = ("reasoning",)
 
     def identity(self) -> RunIdentity:
         """A new run's identity."""
@@ -83,10 +86,11 @@ class Call:
 
     def handle(self, emit: Emitter, session: StoredSession) -> RunHandle:
         """What the steps of a run hold on to."""
-        handle = RunHandle(emit, session, context=self.context, runtime=self.options.runtime)
-        handle.previous_request = self.options.runtime.single(RequestCache).find(
-            self.options.store, self.options.key_of(self.context)
-        )
+        options = self.options
+        handle = RunHandle(emit, session, context=self.context, runtime=options.runtime, wording=self.pipeline.wording)
+        known = options.runtime.single(RequestCache).find(options.store, options.key_of(self.context))
+        if known is not None:
+            handle.previous_request, handle.pressure_level = known
         return handle
 
 
@@ -103,7 +107,7 @@ class Run:
         self._runtime, self._options = call.options.runtime, call.options
         self.key = call.options.key_of(call.context)
         self._identity = call.identity()
-        self.emit = Emitter(self._identity, self._runtime, sink.emit)
+        self.emit = Emitter(self._identity, self._runtime, sink.emit, purposes=call.purposes)
         self._loop = asyncio.get_running_loop()
         self._steps_ended: asyncio.Future[Step | None] | None = None
         self._turn_awaited: asyncio.Task[None] | None = None
@@ -197,7 +201,8 @@ class Run:
             last = await self._drive(loop(self._turn, first, self._follow), scheduler)
         finally:
             if run.previous_request is not None:
-                self._runtime.single(RequestCache).keep(self._options.store, self.key, run.previous_request)
+                known = (run.previous_request, run.pressure_level)
+                self._runtime.single(RequestCache).keep(self._options.store, self.key, known)
         if last is None:
             self._close_calls(session)
             return self._announce(session, _INTERRUPTED_TEXT, GenerateReason.INTERRUPTED)
@@ -264,7 +269,14 @@ class Run:
         if number >= limit:
             self.emit(ev.ExceedMaxIters(reply_id="", max_iters=limit, current_iter=limit))
             mode = Mode.CONCLUDE
-        return Step(number=number, identity=step.identity, card=step.card, mode=mode, run=step.run)
+        return Step(
+            number=number,
+            identity=step.identity,
+            card=step.card,
+            mode=mode,
+            max_output=step.max_output,
+            run=step.run,
+        )
 
     # -- results --------------------------------------------------------------------------------------------
 

@@ -13,7 +13,15 @@ from typing import ClassVar, Final, Protocol
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
+from agentscope_rx.compactions import (
+    MESSAGES,
+    REPLIES,
+    Compaction,
+    CompactionDecision,
+    CompactionOutcome,
+    CompactionState,
+)
+from agentscope_rx.errors import InvalidToolPairs, StateUnreadable, UndoRefused
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Edit, Exchange, History, Measure, apply_edits
 from agentscope_rx.messages import Msg
@@ -44,12 +52,16 @@ class AgentState:
         user_id: Whose it is; None = nobody's in particular.
         context: The working history.
         tool_context: The state of the toolkit.
+        compaction: What the next decision about a compaction goes by.
+        compactions: All compactions so far, oldest first, with what gave way to them.
     """
 
     session_id: str = ""
     user_id: str | None = None
     context: History = field(default_factory=History)
     tool_context: ToolContextState = field(default_factory=ToolContextState)
+    compaction: CompactionState = field(default_factory=CompactionState)
+    compactions: tuple[Compaction, ...] = ()
 
     def apply(self, record: Record) -> AgentState:
         """The state after one more record."""
@@ -57,14 +69,15 @@ class AgentState:
 
     def to_json(self) -> bytes:
         """Write the state; what was written of an exchange before is used again."""
-        messages = [part for leaf in self.context.leaves if (part := leaf.measure(_JSON))]
         return b"".join(
             (
                 b'{"session_id":', to_json(self.session_id),
                 b',"user_id":', to_json(self.user_id),
-                b',"context":[', b",".join(messages),
-                b'],"tool_context":', to_json(self.tool_context),
-                b"}",
+                b',"context":', _history_json(self.context),
+                b',"tool_context":', to_json(self.tool_context),
+                b',"compaction":', to_json(self.compaction),
+                b',"compactions":[', b",".join(map(_compaction_json, self.compactions)),
+                b"]}",
             )
         )  # fmt: skip
 
@@ -78,6 +91,7 @@ class AgentState:
         try:
             stored = _stored_adapter().validate_json(data)
             history = History.of(*stored.context)
+            compactions = tuple(each.as_compaction() for each in stored.compactions)
         except (ValidationError, InvalidToolPairs) as error:
             # Not `from error`: pydantic's own words quote what was said in the session.
             raise StateUnreadable(f"the stored state cannot be read, and was left as it is: {_why(error)}") from None
@@ -86,6 +100,8 @@ class AgentState:
             user_id=stored.user_id,
             context=history,
             tool_context=stored.tool_context,
+            compaction=stored.compaction,
+            compactions=compactions,
         )
 
 
@@ -154,16 +170,110 @@ class ResultsRecorded:
 
 @frozen(kw_only=False)
 class HistoryEdited:
-    """The working history was shortened or rewritten, and the request that needed it passed its checks."""
+    """The working history was shortened or rewritten, and the request that needed it passed its checks.
 
-    edits: tuple[Edit, ...]
+    Args:
+        edits: What was changed.
+        compaction: What was decided about a compaction.
+        at: When, in the form of `Msg.timestamp`.
+    """
+
+    edits: tuple[Edit, ...] = ()
+    compaction: CompactionDecision | None = None
+    at: str = ""
 
     def apply(self, state: AgentState) -> AgentState:
-        return replace(state, context=apply_edits(self.edits, state.context))
+        after = replace(state, context=apply_edits(self.edits, state.context))
+        decision = self.compaction
+        if decision is None:
+            return after
+        if decision.outcome is CompactionOutcome.DONE:
+            return _compacted(after, _compaction(decision, self.at, state.context, after.context))
+        cooldown = state.context.measure(REPLIES) + decision.cooldown_steps
+        return replace(after, compaction=replace(state.compaction, cooldown_until=cooldown))
+
+
+@frozen(kw_only=False)
+class CompactionUndone:
+    """What a compaction had replaced is in the working history again.
+
+    Args:
+        id: The compaction.
+        cooldown_steps: For how many steps no optional compaction is tried.
+
+    Raises:
+        UndoRefused: When it is applied: there is no such compaction, or a later one lies over it.
+    """
+
+    id: str
+    cooldown_steps: int
+
+    def apply(self, state: AgentState) -> AgentState:
+        undone = next((each for each in state.compactions if each.id == self.id), None)
+        if undone is None:
+            known = ", ".join(each.id for each in state.compactions) or "none"
+            raise UndoRefused(f"the session has no compaction {self.id!r}; it has {known}")
+        if not undone.begins(state.context):
+            raise UndoRefused(f"the compaction {self.id!r} lies below a later one: undo that first")
+        kept = state.context.replace_first(len(undone.by))
+        context = History(leaves=(*undone.replaced.leaves, *kept.leaves))
+        cooldown = context.measure(REPLIES) + self.cooldown_steps
+        compaction = replace(state.compaction, messages=context.measure(MESSAGES), freed=0, cooldown_until=cooldown)
+        compactions = tuple(each for each in state.compactions if each is not undone)
+        return replace(state, context=context, compaction=compaction, compactions=compactions)
+
+
+@frozen(kw_only=False)
+class LimitLearned:
+    """A provider has refused a request that was thought to fit.
+
+    Args:
+        model: Which model.
+        tokens: How many tokens a request to it may have from now on, by our own count.
+    """
+
+    model: str
+    tokens: int
+
+    def apply(self, state: AgentState) -> AgentState:
+        limits = {**state.compaction.limits, self.model: self.tokens}
+        return replace(state, compaction=replace(state.compaction, limits=limits))
 
 
 def _appended(state: AgentState, messages: Sequence[Msg]) -> AgentState:
     return replace(state, context=state.context.append(*messages)) if messages else state
+
+
+def _compaction(decision: CompactionDecision, at: str, before: History, after: History) -> Compaction:
+    """What gave way at the beginning of a history, and what took its place: all before the part that both end with."""
+    old, new = list(before), list(after)
+    while old and new and old[-1].id == new[-1].id:
+        del old[-1], new[-1]
+    return Compaction(
+        id=decision.id,
+        created_at=at,
+        model=decision.model,
+        trigger=decision.trigger,
+        tokens_before=decision.tokens_before,
+        tokens_after=decision.tokens_after,
+        replaced=History(old),
+        by=tuple(exchange.id for exchange in new),
+    )
+
+
+def _compacted(state: AgentState, compaction: Compaction) -> AgentState:
+    return replace(
+        state,
+        compactions=(*state.compactions, compaction),
+        compaction=replace(
+            state.compaction,
+            messages=state.context.measure(MESSAGES),
+            replies=state.context.measure(REPLIES),
+            tokens=compaction.tokens_after,
+            freed=compaction.tokens_before - compaction.tokens_after,
+            cooldown_until=0,
+        ),
+    )
 
 
 # -- JSON ---------------------------------------------------------------------------------------------------
@@ -182,6 +292,37 @@ class _MessagesAsJson:
 _JSON: Final[Measure[bytes]] = _MessagesAsJson()
 
 
+def _history_json(history: History) -> bytes:
+    return b"[" + b",".join([part for leaf in history.leaves if (part := leaf.measure(_JSON))]) + b"]"
+
+
+def _compaction_json(compaction: Compaction) -> bytes:
+    fields = {name: getattr(compaction, name) for name in _COMPACTION_FIELDS}
+    return to_json(fields)[:-1] + b',"replaced":' + _history_json(compaction.replaced) + b"}"
+
+
+_COMPACTION_FIELDS: Final = ("id", "created_at", "model", "trigger", "tokens_before", "tokens_after", "by")
+
+
+@frozen
+class _StoredCompaction:
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
+
+    id: str
+    created_at: str = ""
+    model: str = ""
+    trigger: str = ""
+    tokens_before: int = 0
+    tokens_after: int = 0
+    replaced: tuple[Msg, ...] = ()
+    by: tuple[str, ...] = ()
+
+    def as_compaction(self) -> Compaction:
+        return Compaction(
+            replaced=History.of(*self.replaced), **{name: getattr(self, name) for name in _COMPACTION_FIELDS}
+        )
+
+
 @frozen
 class _StoredState:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="ignore")
@@ -190,6 +331,8 @@ class _StoredState:
     user_id: str | None = None
     context: tuple[Msg, ...] = ()
     tool_context: ToolContextState = field(default_factory=ToolContextState)
+    compaction: CompactionState = field(default_factory=CompactionState)
+    compactions: tuple[_StoredCompaction, ...] = ()
 
 
 def _why(error: ValidationError | InvalidToolPairs) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
-from agentscope_rx.draft import Change, RequestDraft
-from agentscope_rx.events import AgentEvent, Execution, stamp
+from agentscope_rx.compactions import CompactionDecision
+from agentscope_rx.draft import Change, RequestDraft, TextFunction
+from agentscope_rx.events import PURPOSE_KEY, AgentEvent, Execution, stamp
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
-from agentscope_rx.messages import GenerateReason, Msg
+from agentscope_rx.messages import NOTHING, GenerateReason, Msg
 from agentscope_rx.requests import Model, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
@@ -31,6 +32,7 @@ class ModelCard:
         window: Tokens of request and answer together; None = not known.
         max_output: Tokens of an answer; None = not known.
         window_origin: Where the window comes from: `given` by the model, or `unknown`.
+        own: Whether it is the agent's own model, and none that stands in for it.
         model: The model itself.
         counter: Counts the tokens of its requests; None = nobody needs to know.
     """
@@ -39,11 +41,12 @@ class ModelCard:
     window: int | None = None
     max_output: int | None = None
     window_origin: str = "unknown"
+    own: bool = True
     model: Model = field(compare=False, repr=False)
     counter: TokenCounter | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def of(cls, model: Model, counter: TokenCounter | None = None) -> ModelCard:
+    def of(cls, model: Model, counter: TokenCounter | None = None, *, own: bool = True) -> ModelCard:
         """The card of a model."""
         window = model.context_window
         return cls(
@@ -51,6 +54,7 @@ class ModelCard:
             window=window,
             max_output=model.max_output_tokens,
             window_origin="unknown" if window is None else "given",
+            own=own,
             model=model,
             counter=counter,
         )
@@ -98,14 +102,22 @@ class Emitter:
         identity: Who runs, for whom.
         runtime: Where ids and moments come from.
         publish: Hands an event to the run's subscriber.
+        purposes: Which model calls the subscriber wants to hear of.
     """
 
-    __slots__ = ("_clock", "_execution", "_ids", "_publish", "_reply_id")
+    __slots__ = ("_clock", "_execution", "_ids", "_publish", "_purposes", "_reply_id")
 
-    def __init__(self, identity: RunIdentity, runtime: Runtime, publish: Callable[[AgentEvent], None]) -> None:
+    def __init__(
+        self,
+        identity: RunIdentity,
+        runtime: Runtime,
+        publish: Callable[[AgentEvent], None],
+        *,
+        purposes: Collection[Purpose] = ("reasoning",),
+    ) -> None:
         self._ids, self._clock = runtime.ids, runtime.clock
         self._reply_id, self._execution = identity.reply_id, identity.execution
-        self._publish = publish
+        self._publish, self._purposes = publish, frozenset(purposes)
 
     def __call__(self, event: E) -> E:
         stamp(
@@ -118,6 +130,23 @@ class Emitter:
         self._publish(event)
         return event
 
+    def aside(self, event: E, purpose: Purpose) -> E:
+        """Publish an event of a model call beside the conversation, if the subscriber wants to hear of it.
+
+        It says so in its metadata, and has its identity either way: ids must not depend on who listens.
+        """
+        marked = replace(event, metadata={**(event.metadata or NOTHING), PURPOSE_KEY: purpose})
+        stamp(
+            marked,
+            id=self._ids.new_id("event"),
+            created_at=self._clock.now(),
+            call_reply_id=self._reply_id,
+            execution=self._execution,
+        )
+        if purpose in self._purposes:
+            self._publish(marked)
+        return marked
+
 
 class RunHandle:
     """The run behind a step: its way out, its session, and how far it has come.
@@ -129,37 +158,61 @@ class RunHandle:
         furthest: The newest step that left an operator.
         previous_request: The session's newest request that passed preparation.
         estimated_tokens: What that request was estimated at; None = nobody counted.
+        pressure_level: How near to its limit that request was, as it was last told.
+        answer_begun: Whether anything of the newest answer had arrived when it failed.
+        retry_told: Whether a guard has told already why the request begins again.
 
     Args:
         emit: Publishes an event.
         session: The session's state.
         context: What the application handed along.
         runtime: Clock, ids and threads.
+        wording: How requests of this run word their texts: the text operators of the pipeline, in order.
     """
 
     __slots__ = (
         "_begun",
         "_session",
         "acted",
+        "answer_begun",
         "context",
         "emit",
         "estimated_tokens",
         "furthest",
         "materials",
+        "pressure_level",
         "previous_request",
+        "retry_told",
         "running",
         "runtime",
+        "wording",
     )
 
-    def __init__(self, emit: Emitter, session: Session, *, context: RuntimeContext, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        emit: Emitter,
+        session: Session,
+        *,
+        context: RuntimeContext,
+        runtime: Runtime,
+        wording: tuple[TextFunction, ...] = (),
+    ) -> None:
         self.emit, self._session = emit, session
-        self.context, self.runtime = context, runtime
+        self.context, self.runtime, self.wording = context, runtime, wording
         self._begun = self.acted = _NONE_YET
         self.materials: dict[str, object] = {}
         self.running = ""
         self.furthest: Step | None = None
         self.previous_request: RequestDraft | None = None
         self.estimated_tokens: int | None = None
+        self.pressure_level = 0
+        self.retry_told = self.answer_begun = False
+
+    def aside(self) -> RunHandle:
+        """The same run for a model call beside the conversation, whose progress is its own."""
+        other = RunHandle(self.emit, self._session, context=self.context, runtime=self.runtime, wording=self.wording)
+        other.materials = self.materials
+        return other
 
     @property
     def state(self) -> AgentState:
@@ -197,6 +250,19 @@ class Finish:
     reason: GenerateReason
 
 
+@frozen
+class Pressed:
+    """The provider has refused the request of this step as too long: it has to be shorter than it was.
+
+    Args:
+        tokens: What the refused request was estimated at; None = nobody counted.
+        learned: How many tokens it may have, so far as the refusal tells; None = it tells nothing.
+    """
+
+    tokens: int | None
+    learned: int | None = None
+
+
 class Mode(StrEnum):
     """What a step is for.
 
@@ -220,8 +286,14 @@ class Step:
         call_id: One id of the request: of its events, its manifest and its log records. Set by `begin_request`.
         purpose: What the model is called for.
         mode: What the step is for.
+        max_output: How long an answer may be asked for, where the provider has refused a longer one; None = as long
+            as the options say.
+        pressed: Set where the provider has refused this step's request as too long.
         state: The session's state when the request began.
         history: The working history that this step proposes.
+        lasting: What of it `commit_history` keeps, where the step's model only stands in for the agent's: all but
+            what was shortened for that model's window. None = all of it.
+        compaction: What was decided about a compaction.
         draft: The request in the making.
         changes: What operators changed so far.
         timings: How long they took.
@@ -237,8 +309,12 @@ class Step:
     call_id: str = ""
     purpose: Purpose = "reasoning"
     mode: Mode = Mode.NORMAL
+    max_output: int | None = None
+    pressed: Pressed | None = None
     state: AgentState = field(default_factory=AgentState)
     history: History = field(default_factory=History)
+    lasting: History | None = None
+    compaction: CompactionDecision | None = None
     draft: RequestDraft = field(default_factory=RequestDraft)
     changes: tuple[Change, ...] = ()
     timings: tuple[Timing, ...] = ()
@@ -249,6 +325,8 @@ class Step:
 
     def emit(self, event: E) -> E:
         """Publish an event of this run; gives it back with its id and moment."""
+        if self.purpose != "reasoning":
+            return self.run.emit.aside(event, self.purpose)
         return self.run.emit(event)
 
     def finish(self, message: str | Msg | None, reason: GenerateReason) -> Step:

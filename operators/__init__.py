@@ -5,12 +5,19 @@ begin a request with a fresh snapshot          begin_request
 add the workspace's rules and material         load_materials
 add what context sources give                  load_sources
 put prompt, tools and options into it          assemble_request
+move large tool results into files             offload_tool_results
 leave out what there is no room for            evict_optional_blocks
+cut long arguments of old calls                truncate_arguments
+leave out the middle of old tool results       prune_tool_results
+let older messages give way to a summary       compact_history
+move results into files until all fits         offload_to_fit
 refuse what no provider would take             validate_request
 make the proposed history the session's        commit_history
 ask the model                                  call_model
 run the tools that it calls                    run_tools
 tell what a request holds (a guard)            report_context
+have one more try when it is too long (guard)  recover_overflow
+ask another model (a guard)                    fallback
 
 how do I write one?
 change one text after the other                @text_operator
@@ -32,10 +39,18 @@ from agentscope_rx.operators._begin_request import begin_request as begin_reques
 from agentscope_rx.operators._call_model import ChunkOperator as ChunkOperator
 from agentscope_rx.operators._call_model import call_model as call_model
 from agentscope_rx.operators._commit_history import commit_history as commit_history
+from agentscope_rx.operators._compact_history import compact_history as compact_history
 from agentscope_rx.operators._evict_optional_blocks import evict_optional_blocks as evict_optional_blocks
+from agentscope_rx.operators._fallback import fallback as fallback
 from agentscope_rx.operators._load_materials import load_materials as load_materials
 from agentscope_rx.operators._load_sources import load_sources as load_sources
+from agentscope_rx.operators._offload_to_fit import offload_to_fit as offload_to_fit
+from agentscope_rx.operators._offload_tool_results import offload_tool_results as offload_tool_results
+from agentscope_rx.operators._prune_tool_results import prune_tool_results as prune_tool_results
+from agentscope_rx.operators._recover_overflow import recover_overflow as recover_overflow
 from agentscope_rx.operators._report_context import report_context as report_context
 from agentscope_rx.operators._run_tools import run_tools as run_tools
+from agentscope_rx.operators._summary_call import Summariser as Summariser
+from agentscope_rx.operators._truncate_arguments import truncate_arguments as truncate_arguments
 from agentscope_rx.operators._validate_request import validate_request as validate_request
 from agentscope_rx.step import Step as Step

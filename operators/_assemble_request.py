@@ -60,7 +60,7 @@ def assemble_request(
             draft,
             system=(*((block,) if prompt.strip() else ()), *draft.system, *instructions),
             tools=() if concluding else toolkit.specs(step.state.tool_context.activated_groups),
-            options=options,
+            options=options if step.max_output is None else options.with_output_limit(step.max_output),
         )
         if concluding:
             return draft.add_transient(_CONCLUDE)

@@ -19,7 +19,7 @@ def begin_request() -> Operator:
     Everything up to `run_tools` hangs on this snapshot, and may for that reason be subscribed again.
 
     Emits:
-        `CUSTOM request_retry`, when the same step begins again.
+        `CUSTOM request_retry`, when the same step begins again and no guard has said why.
 
     Raises:
         RetryRefused: The step has already run its tools.
@@ -33,15 +33,18 @@ def begin_request() -> Operator:
                 f"step {step.number} has already run its tools; a retry behind run_tools would pay for the model "
                 'and run the tools again. Put it around the request: pipeline.around("request", ops.retry(2))'
             )
-        if run.begins(step.number):
+        if run.begins(step.number) and not run.retry_told:
             failed = run.furthest.call_id if run.furthest is not None else ""
             step.emit(Custom(name="request_retry", value={"failed_call_id": failed}))
+        run.retry_told = False
         state = run.state
         return replace(
             step,
             call_id=run.runtime.ids.new_id("call"),
             state=state,
             history=state.context,
+            lasting=None,
+            compaction=None,
             draft=RequestDraft(conversation=state.context),
             changes=(),
             timings=(),

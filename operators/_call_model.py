@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from reactivex import Observable, abc
 from reactivex.disposable import CompositeDisposable, Disposable, SingleAssignmentDisposable
@@ -13,6 +13,7 @@ from agentscope_rx.context.layout import lay_out
 from agentscope_rx.errors import ProviderError
 from agentscope_rx.events import Custom
 from agentscope_rx.lifting import Operator, effect_operator
+from agentscope_rx.logs import logger
 from agentscope_rx.messages import GenerateReason, Msg
 from agentscope_rx.pipeline import named_timeout
 from agentscope_rx.reply_writer import ReplyWriter
@@ -21,6 +22,9 @@ from agentscope_rx.state import ReplyBroken, ReplyRecorded
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.tokens import MeasuredRatio
 
+#: A provider that counts so much less than was sent has left some of it out, and said nothing.
+_TRUNCATED_SHARE: Final = 0.5
+_TRUNCATED_TOKENS: Final = 1_000
 ChunkOperator: TypeAlias = Callable[[Observable[ModelChunk]], Observable[ModelChunk]]
 
 
@@ -37,7 +41,7 @@ def call_model(*, execution: ExecutionConfig, chunks: Sequence[ChunkOperator] = 
 
     Emits:
         `MODEL_CALL_START`, the blocks and tool calls, `MODEL_CALL_END`; `CUSTOM model_retry` before each further
-        attempt.
+        attempt; `CUSTOM input_truncated` after an answer whose provider has counted less than half of what was sent.
 
     Raises:
         ProviderError: The model could not be asked, or failed.
@@ -103,15 +107,24 @@ class _Call:
 
     def _note_usage(self, reply: Msg) -> None:
         run = self.step.run
-        if reply.usage is not None and run.estimated_tokens is not None:
-            ratios = run.runtime.single(MeasuredRatio)
-            ratios.note(self.step.card.name, run.estimated_tokens, reply.usage.input_tokens)
+        if reply.usage is None or run.estimated_tokens is None:
+            return
+        ratios, model = run.runtime.single(MeasuredRatio), self.step.card.name
+        reported, estimated = reply.usage.input_tokens, run.estimated_tokens
+        expected = int(estimated * (ratios.ratio(model) or 1))
+        if 0 < reported < _TRUNCATED_SHARE * expected and expected - reported > _TRUNCATED_TOKENS:
+            value = {"model_call_id": self.step.call_id, "estimated_tokens": estimated, "reported_tokens": reported}
+            logger().warning("input_truncated", model=model, estimated=estimated, reported=reported)
+            self.step.emit(Custom(name="input_truncated", value=value))
+        else:
+            ratios.note(model, estimated, reported)
 
     def fail(self, error: Exception) -> None:
         self._over = True
         error = named_timeout(error, "a chunk operator of call_model")
         kind = error.kind if isinstance(error, ProviderError) else "error"
         self.writer.end(time=self._seconds, error={"class": type(error).__name__, "kind": kind})
+        self.step.run.answer_begun = self.writer.begun
         if self.writer.begun:
             self.step.run.record(ReplyBroken(self.writer.message()))
         self.observer.on_error(error)

@@ -1,20 +1,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
+from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
 from agentscope_rx.errors import EditRefused, HistoryConflict, StateConflict
-from agentscope_rx.history import edits_between
+from agentscope_rx.history import Edit, History, edits_between
 from agentscope_rx.lifting import Operator, effect_operator
-from agentscope_rx.state import HistoryEdited
+from agentscope_rx.messages import timestamp_of
+from agentscope_rx.state import AgentState, HistoryEdited, LimitLearned
 from agentscope_rx.step import Step
+
+_TO_RECORD: Final = frozenset({CompactionOutcome.DONE, CompactionOutcome.REFUSED, CompactionOutcome.FAILED})
 
 
 def commit_history() -> Operator:
-    """Make the proposed working history the session's.
+    """Make the proposed working history the session's, with what was decided about a compaction.
 
         --s-------|
         commit_history
         --t-------|     t.state.context is t.history
+
+    A model that stands in for the agent's own leaves nothing behind that was shortened only for its window.
 
     Raises:
         HistoryConflict: The session's history is no longer the one that the request was prepared from.
@@ -35,13 +42,32 @@ def commit_history() -> Operator:
                 f"the state of session {step.identity.session_id!r} changed while step {step.number} was being "
                 "prepared; nothing was committed"
             )
-        if step.history is newest.context or step.dry_run:
+        if step.dry_run:
             return step
-        try:
-            edits = edits_between(newest.context, step.history)
-        except ValueError as error:
-            raise EditRefused("commit_history", str(error)) from error
-        state = step.run.record(HistoryEdited(edits))
+        state = _committed(step, newest)
         return replace(step, state=state, history=state.context)
 
     return commit_history
+
+
+def _committed(step: Step, newest: AgentState) -> AgentState:
+    proposal = step.history if step.lasting is None else step.lasting
+    decision = _to_record(step)
+    if step.pressed is not None and step.pressed.learned is not None:
+        newest = step.run.record(LimitLearned(step.card.name, step.pressed.learned))
+    if proposal is newest.context and decision is None:
+        return newest
+    at = timestamp_of(step.run.runtime.clock.now())
+    return step.run.record(HistoryEdited(_edits(newest.context, proposal), decision, at))
+
+
+def _to_record(step: Step) -> CompactionDecision | None:
+    decision = step.compaction
+    return decision if decision is not None and step.card.own and decision.outcome in _TO_RECORD else None
+
+
+def _edits(stored: History, proposal: History) -> tuple[Edit, ...]:
+    try:
+        return edits_between(stored, proposal)
+    except ValueError as error:
+        raise EditRefused("commit_history", str(error)) from error

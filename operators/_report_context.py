@@ -30,6 +30,7 @@ from agentscope_rx.token_counter import TokenCounter
 from agentscope_rx.tokens import MeasuredRatio
 
 CONTEXT_BUILD: Final = "context_build"
+_HYSTERESIS: Final = 0.05
 _VALIDATIONS: Final = {
     ContextBudgetExceeded: Validation.BUDGET_EXCEEDED,
     InvalidToolPairs: Validation.INVALID_TOOL_PAIRS,
@@ -48,6 +49,9 @@ def report_context(*, policy: ContextPolicy | None) -> Callable[[Attempt], Attem
         `CUSTOM context_build` with `model_call_id`, `purpose`, `status`, `context_manifest` and, for a failure,
         `error_type`; before any request goes out. A preparation that is left, by a time-out around it or an
         interruption, is a failure, of type `PreparationLeft`.
+        `CUSTOM context_pressure` with `level`, `previous_level`, `pressure`, `estimated_tokens` and `limit`, when a
+        request is nearer to its limit than the one before by a level, or no longer near to it: a level ends 5 % below
+        the share at which it begins.
     """
 
     def guard(attempt: Attempt) -> Attempt:
@@ -73,7 +77,7 @@ def _subscribe(
     def tell(error: Exception) -> None:
         nonlocal told
         told, reached = True, step.run.furthest
-        _report(step if reached is None or reached is before else reached, policy, error)
+        tell_of(step if reached is None or reached is before else reached, policy, error)
 
     def fail(error: Exception) -> None:
         tell(error)
@@ -84,7 +88,7 @@ def _subscribe(
         try:
             if len(passed) != 1:
                 raise StepLost(f"preparation let {len(passed)} steps through, and one is the law")
-            _report(passed[0], policy, None)
+            tell_of(passed[0], policy, None)
             told = True
         except Exception as error:
             fail(error)
@@ -132,6 +136,7 @@ def _manifest_of(step: Step, policy: ContextPolicy | None, error: Exception | No
         failed_in="" if error is None else run.running,
         error_code="" if error is None else _code(error),
         pressure_levels=(policy or ContextPolicy()).pressure,
+        compaction=step.compaction,
         measured_ratio=run.runtime.single(MeasuredRatio).ratio(card.name),
     )
 
@@ -144,7 +149,8 @@ def _able(counter: TokenCounter | None, draft: RequestDraft) -> TokenCounter | N
         return None
 
 
-def _report(step: Step, policy: ContextPolicy | None, error: Exception | None) -> None:
+def tell_of(step: Step, policy: ContextPolicy | None, error: Exception | None) -> None:
+    """Publish the account of a request that a step has prepared; arguments as for `_manifest_of`."""
     manifest = _manifest_of(step, policy, error)
     value: dict[str, object] = {
         "model_call_id": step.call_id,
@@ -154,12 +160,33 @@ def _report(step: Step, policy: ContextPolicy | None, error: Exception | None) -
     }
     if error is not None:
         value["error_type"] = type(error).__name__
-    else:
-        step.run.previous_request = step.draft
-        step.run.estimated_tokens = None if policy is None else manifest.estimated_input_tokens
     if policy is not None and policy.observer is not None:
         _tell(policy.observer, manifest)
-    step.emit(Custom(name=CONTEXT_BUILD, value=value))
+    if error is None and step.purpose == "reasoning":
+        step.run.previous_request = step.draft
+        step.run.estimated_tokens = None if policy is None else manifest.estimated_input_tokens
+        step.emit(Custom(name=CONTEXT_BUILD, value=value))
+        if policy is not None:
+            _tell_pressure(step, manifest)
+    else:
+        step.emit(Custom(name=CONTEXT_BUILD, value=value))
+
+
+def _tell_pressure(step: Step, manifest: ContextManifest) -> None:
+    before, level = step.run.pressure_level, manifest.pressure_level
+    if level < before and manifest.pressure >= manifest.pressure_levels[before - 1] - _HYSTERESIS:
+        return
+    if level != before:
+        step.run.pressure_level = level
+        value = {
+            "model_call_id": step.call_id,
+            "level": level,
+            "previous_level": before,
+            "pressure": manifest.pressure,
+            "estimated_tokens": manifest.estimated_input_tokens,
+            "limit": manifest.input_limit,
+        }
+        step.emit(Custom(name="context_pressure", value=value))
 
 
 def _tell(observer: Callable[[ContextManifest], object], manifest: ContextManifest) -> None:

@@ -9,10 +9,10 @@ from agentscope_rx.context.limit import InputLimit, request_limit
 from agentscope_rx.context.policy import Category, ContextPolicy
 from agentscope_rx.context.shares import Shares
 from agentscope_rx.draft import RequestDraft
-from agentscope_rx.errors import ContextBudgetExceeded, ContextError, InvalidToolPairs
+from agentscope_rx.errors import ContextBudgetExceeded, ContextError, InvalidToolPairs, NotShortened
 from agentscope_rx.lifting import Operator, view_operator
 from agentscope_rx.request_tokens import category_tokens, draft_tokens
-from agentscope_rx.step import Step
+from agentscope_rx.step import Pressed, Step
 from agentscope_rx.token_counter import TokenCounter
 
 _NAMED: Final = 5
@@ -31,7 +31,9 @@ def validate_request(*, policy: ContextPolicy | None = None) -> Operator:
     Raises:
         InvalidToolPairs: A tool call has no result.
         ContextError: There is nothing to answer, or two blocks have one id.
-        ContextBudgetExceeded: The request, or one category of it, is too large.
+        ContextBudgetExceeded: The request, or one category of it, is too large; caused by what kept a compaction
+            from making it smaller, where something did.
+        NotShortened: The provider has refused the step's request as too long, and this one is no shorter.
     """
 
     @view_operator
@@ -44,7 +46,9 @@ def validate_request(*, policy: ContextPolicy | None = None) -> Operator:
             raise ContextError("the request holds no message: give the call an input, or a session with a history")
         _check_ids(draft)
         if policy is not None and step.card.counter is not None:
-            _check_size(draft, step.card.counter, request_limit(step, policy))
+            _check_shortened(draft, step.card.counter, step.pressed)
+            failure = None if step.compaction is None else step.compaction.failure
+            _check_size(draft, step.card.counter, request_limit(step, policy), failure)
             _check_categories(draft, step.card.counter, request_limit(step, policy).limit, policy)
         return draft
 
@@ -63,7 +67,15 @@ def _check_ids(draft: RequestDraft) -> None:
         raise ContextError(f"two blocks of the request are called {twice!r}: give each an id of its own")
 
 
-def _check_size(draft: RequestDraft, counter: TokenCounter, limit: InputLimit) -> None:
+def _check_shortened(draft: RequestDraft, counter: TokenCounter, pressed: Pressed | None) -> None:
+    if pressed is not None and pressed.tokens is not None and draft_tokens(draft, counter) >= pressed.tokens:
+        raise NotShortened(
+            f"the provider has refused a request of about {pressed.tokens:,} tokens as too long, and it could not be "
+            "made shorter"
+        )
+
+
+def _check_size(draft: RequestDraft, counter: TokenCounter, limit: InputLimit, failure: Exception | None) -> None:
     estimated = draft_tokens(draft, counter)
     if estimated > limit.limit:
         error = ContextBudgetExceeded(estimated, limit.limit, _largest(draft, counter))
@@ -72,7 +84,7 @@ def _check_size(draft: RequestDraft, counter: TokenCounter, limit: InputLimit) -
                 f"of the model's window of {limit.window:,} tokens the answer may take {limit.output:,} and the margin "
                 f"takes {limit.margin:,}: ask for a shorter answer (max_tokens)"
             )
-        raise error
+        raise error from failure
 
 
 def _check_categories(draft: RequestDraft, counter: TokenCounter, limit: int, policy: ContextPolicy) -> None:

@@ -330,7 +330,7 @@ def test_with_message_replaces_one_message(history: History, data: st.DataObject
     assume(messages)
     old = data.draw(st.sampled_from(messages))
     new = replace(old, metadata={"k": 1})
-    after = history.with_message(new)
+    after = history.with_messages(new)
     assert list(after.messages) == [new if message.id == old.id else message for message in messages]
     assert len(leaf_ids(history) - leaf_ids(after)) == 1
 
@@ -339,9 +339,9 @@ def test_with_message_needs_its_message() -> None:
     """There is no message to replace, or the new one would part a call from its result."""
     history = History.of(said("m0"), asked("m1", "x"), seen("m2", "x"))
     with pytest.raises(ValueError, match="no message 'm9'"):
-        history.with_message(said("m9"))
+        history.with_messages(said("m9"))
     with pytest.raises(InvalidToolPairs):
-        history.with_message(asked("m1", "other"))
+        history.with_messages(asked("m1", "other"))
 
 
 # -- edits --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from agentscope_rx.context.policy import ContextPolicy
@@ -54,26 +55,22 @@ def input_limit(window: int | None, max_output: int, policy: ContextPolicy) -> I
     return InputLimit(limit=limit, output=output, margin=margin, window=window)
 
 
-def asked_output(options: GenerateOptions) -> int:
-    """How long an answer the options ask for; 0 = they do not say."""
-    return max(options.max_tokens or 0, options.max_completion_tokens or 0)
-
-
 def check_room(window: int | None, options: GenerateOptions, policy: ContextPolicy) -> None:
     """Refuse what would leave no token for input, before anything is sent.
 
     Raises:
         InvalidOption: The answer and the margin take the whole window.
     """
-    limit = input_limit(window, asked_output(options), policy)
+    asked = options.output_limit or 0
+    limit = input_limit(window, asked, policy)
     if limit.limit or window is None:
         return
     rule = (
         f"of the model's window of {window:,} tokens the answer may take {limit.output:,} and the margin takes "
         f"{limit.margin:,}, which leaves nothing for input"
     )
-    if asked_output(options) >= limit.output:
-        raise InvalidOption("generate_options.max_tokens", asked_output(options), rule)
+    if asked >= limit.output:
+        raise InvalidOption("generate_options.max_tokens", asked, rule)
     reserves = {"reserved_output_tokens": limit.output, "safety_margin_tokens": limit.margin}
     name = max(reserves, key=lambda each: reserves[each])
     raise InvalidOption(f"context_policy.{name}", reserves[name], rule)
@@ -82,8 +79,13 @@ def check_room(window: int | None, options: GenerateOptions, policy: ContextPoli
 def request_limit(step: Step, policy: ContextPolicy) -> InputLimit:
     """The limit of the request that a step prepares, for the model of this attempt.
 
+    Where the provider has refused a request that was thought to fit, it is lower than the policy would have it.
+
     Args:
         step: The step.
         policy: The policy.
     """
-    return input_limit(step.card.window, asked_output(step.draft.options), policy)
+    found = input_limit(step.card.window, step.draft.options.output_limit or 0, policy)
+    learned = (step.state.compaction.limits.get(step.card.name), step.pressed.learned if step.pressed else None)
+    lower = [each for each in learned if each is not None and each < found.limit]
+    return replace(found, limit=min(lower)) if lower else found

@@ -66,17 +66,17 @@ def _mark(stored: Stored) -> object:
 
 
 class RequestCache:
-    """The newest request of each session, so that the next one can be compared with it."""
+    """The newest request of each session and its level of pressure, so that the next can be compared with it."""
 
     def __init__(self) -> None:
-        self._requests: _Recent[tuple[StateStore, SessionKey], RequestDraft] = _Recent()
+        self._requests: _Recent[tuple[StateStore, SessionKey], tuple[RequestDraft, int]] = _Recent()
 
-    def find(self, store: StateStore, key: SessionKey) -> RequestDraft | None:
-        """The session's newest request, if it is known."""
+    def find(self, store: StateStore, key: SessionKey) -> tuple[RequestDraft, int] | None:
+        """The session's newest request and its level of pressure, if they are known."""
         return self._requests.get((store, key))
 
-    def keep(self, store: StateStore, key: SessionKey, request: RequestDraft) -> None:
-        """Remember a request."""
+    def keep(self, store: StateStore, key: SessionKey, request: tuple[RequestDraft, int]) -> None:
+        """Remember a request and its level of pressure."""
         self._requests.put((store, key), request)
 
 

@@ -550,7 +550,7 @@ async def test_the_prefix_after_a_history_edit_is_what_is_really_equal() -> None
         if step.number == 1 and not done:
             done.append("rewritten")
             target = list(history.messages)[2]
-            return history.with_message(target.with_text("Other words."))
+            return history.with_messages(target.with_text("Other words."))
         if step.number == 2:
             return history.replace_first(3, Msg.user("A summary."))
         return history
@@ -584,7 +584,7 @@ def test_the_prefix_counts_equal_exchanges(old: int, new: int, changed: int | No
     grown = history.append(*(replace(Msg.user(f"n{at}"), id=f"n{at}") for at in range(new)))
     if changed is not None and changed < old:
         target = list(history.messages)[changed]
-        grown = grown.with_message(target.with_text("other"))
+        grown = grown.with_messages(target.with_text("other"))
     counter = scripted().build().options.counter
     manifest = ContextManifest(
         call_id="c",

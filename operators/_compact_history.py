@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Final
+
+from agentscope_rx.compaction.config import CompactionConfig
+from agentscope_rx.compaction.triggers import OVER_BUDGET, Situation, objection_to, trigger_of
+from agentscope_rx.compactions import MESSAGES, REPLIES, CompactionOutcome
+from agentscope_rx.context.limit import request_limit
+from agentscope_rx.context.policy import ContextPolicy
+from agentscope_rx.history import History
+from agentscope_rx.lifting import Operator
+from agentscope_rx.operators._compaction import NAME, Attempt, with_remembered
+from agentscope_rx.operators._summary_call import Summariser
+from agentscope_rx.request_tokens import fixed_tokens
+from agentscope_rx.step import Step
+from agentscope_rx.token_counter import TokenCounter
+
+_REASON: Final = "history_compaction"
+_RESULT_OVERHEAD: Final = 128  # what a result that has moved to a file still costs
+
+
+def compact_history(
+    *, config: CompactionConfig, policy: ContextPolicy, summariser: Summariser, can_offload: bool = True
+) -> Operator:
+    """Let older messages give way to a summary where there is no room for them, or where it pays.
+
+        --s---------|
+        compact_history
+        ------t-----|     t.history is [summary][what the user said last][the newest messages], or s.history
+
+    A summary that is empty, unfinished or too long, a model that fails, and a strategy that breaks a rule leave the
+    history as it is; the step and its manifest say what was decided and why. What a later compaction replaces holds
+    the earlier summary.
+
+    Args:
+        config: When, and how.
+        policy: How large a request may be.
+        summariser: Who writes summaries.
+        can_offload: Whether results that leave no room can still move into files.
+
+    Emits:
+        `CUSTOM compaction_start`, then `compaction_end` with figures before and after, or `compaction_failed` with a
+        `reason`; all with the `compaction_id`.
+    """
+
+    def compact_history(step: Step) -> Step | Awaitable[Step]:
+        counter = step.card.counter
+        if counter is None or step.purpose != "reasoning":
+            return step
+        step = with_remembered(step)
+        now = _situation(step, counter, policy)
+        trigger = trigger_of(config, now)
+        attempt = Attempt(step, config, now=now, trigger=trigger)
+        if not trigger:
+            return attempt.left(CompactionOutcome.NOT_NEEDED)
+        objection = objection_to(config, now, trigger, attempt.plan)
+        if not objection and can_offload and trigger == OVER_BUDGET and now.just_compacted:
+            objection = "just_compacted" if now.tokens - _movable(step.history, counter) <= now.budget else ""
+        if objection:
+            return attempt.left(CompactionOutcome.POSTPONED, reason=objection)
+        return attempt.planned() if step.dry_run else attempt.run(summariser)
+
+    note = f"{_messages_note(config)}, or over budget; {_tail_note(config)}"
+    return Operator(
+        name=NAME,
+        kind="history",
+        handle=compact_history,
+        function=compact_history,
+        note=note,
+        reason=_REASON,
+        for_window=True,
+    )
+
+
+def _situation(step: Step, counter: TokenCounter, policy: ContextPolicy) -> Situation:
+    history, newest = step.history, step.history.last
+    budget = request_limit(step, policy).limit - fixed_tokens(step.draft, counter)
+    return Situation(
+        messages=history.measure(MESSAGES),
+        replies=history.measure(REPLIES),
+        tokens=step.draft.conversation.measure(counter),
+        budget=max(1, budget),
+        newest_tokens=newest.measure(counter) if newest is not None else 0,
+        pressed=step.pressed is not None,
+        cached=_is_cached(history),
+        state=step.state.compaction,
+    )
+
+
+def _is_cached(history: History) -> bool:
+    """Whether the last reply said that the provider had the beginning of the request in its cache."""
+    for leaf in reversed(history.leaves):
+        for exchange in reversed(leaf.exchanges):
+            usage = exchange.messages[0].usage
+            if usage is not None:
+                return usage.cached_tokens > 0
+    return False
+
+
+def _movable(history: History, counter: TokenCounter) -> int:
+    """What the newest exchange would cost less, were its results in files."""
+    newest = history.last
+    if newest is None:
+        return 0
+    tokens = counter.items(newest)
+    return sum(max(0, cost - _RESULT_OVERHEAD) for cost in tokens[1:])
+
+
+def _messages_note(config: CompactionConfig) -> str:
+    match config.trigger_messages:
+        case None:
+            return f"50 messages since the last and {config.min_fill:.0%} full"
+        case 0:
+            return "no number of messages"
+        case messages:
+            return f"{messages} messages since the last"
+
+
+def _tail_note(config: CompactionConfig) -> str:
+    if config.keep_tokens > 0:
+        return f"tail {config.keep_tokens:,} tokens"
+    if config.keep_tokens == 0:
+        return f"tail {config.keep_messages:,} messages"
+    return f"tail {config.keep_tokens_ratio:.0%}, {config.keep_tokens_min:,} to {config.keep_tokens_max:,}"
