@@ -4,6 +4,7 @@ from collections.abc import Awaitable
 from typing import Final
 
 from agentscope_rx.compaction.config import CompactionConfig
+from agentscope_rx.compaction.cutting import Cut
 from agentscope_rx.compaction.triggers import OVER_BUDGET, Situation, objection_to, trigger_of
 from agentscope_rx.compactions import MESSAGES, REPLIES, CompactionOutcome
 from agentscope_rx.context.limit import request_limit
@@ -55,8 +56,8 @@ def compact_history(
         if not trigger:
             return attempt.left(CompactionOutcome.NOT_NEEDED)
         objection = objection_to(config, now, trigger, attempt.plan)
-        if not objection and can_offload and trigger == OVER_BUDGET and now.just_compacted:
-            objection = "just_compacted" if now.tokens - _movable(step.history, counter) <= now.budget else ""
+        if not objection and trigger == OVER_BUDGET:
+            objection = _futile(attempt.plan, now, _movable(step.history, counter) if can_offload else 0)
         if objection:
             return attempt.left(CompactionOutcome.POSTPONED, reason=objection)
         return attempt.planned() if step.dry_run else attempt.run(summariser)
@@ -96,6 +97,13 @@ def _is_cached(history: History) -> bool:
             if usage is not None:
                 return usage.cached_tokens > 0
     return False
+
+
+def _futile(plan: Cut, now: Situation, movable: int) -> str:
+    """Why a compaction would not bring the conversation down to its budget, or is not what should."""
+    if plan.kept_tokens + plan.tail_tokens - movable > now.budget:
+        return "cannot_fit"
+    return "just_compacted" if now.just_compacted and now.tokens - movable <= now.budget else ""
 
 
 def _movable(history: History, counter: TokenCounter) -> int:

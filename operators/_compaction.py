@@ -48,8 +48,7 @@ class Attempt:
             return last_exchange_only(history, counter)
         summary = summary_limit(self.config, now.budget, now.tokens)
         found = cut_for(self.config, history, counter, budget=now.budget, summary_tokens=summary)
-        kept = sum(exchange.measure(counter) for exchange in found.kept)
-        if self.trigger == OVER_BUDGET and kept + found.tail_tokens + summary > now.budget:
+        if self.trigger == OVER_BUDGET and found.kept_tokens + found.tail_tokens + summary > now.budget:
             return last_exchange_only(history, counter)
         return found
 

@@ -149,12 +149,19 @@ def test_the_names_in_json() -> None:
         ("user_id", "alice"),
         ("context", [json.loads(said("m0", "Hi").to_json())]),
         ("tool_context", {"activated_groups": ["web"]}),
+        (
+            "compaction",
+            {"messages": 0, "replies": 0, "tokens": 0, "freed": 0, "cooldown_until": 0, "limits": {}},
+        ),
+        ("compactions", []),
     ]
     assert json.loads(AgentState().to_json()) == {
         "session_id": "",
         "user_id": None,
         "context": [],
         "tool_context": {"activated_groups": None},
+        "compaction": {"messages": 0, "replies": 0, "tokens": 0, "freed": 0, "cooldown_until": 0, "limits": {}},
+        "compactions": [],
     }
 
 

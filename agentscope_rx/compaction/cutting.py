@@ -22,6 +22,7 @@ class Cut:
         kept: Those of them that stay, word for word.
         tokens: What gives way costs.
         new_tokens: What gives way and no summary holds yet.
+        kept_tokens: What stays before the tail costs.
         tail_tokens: What the tail costs.
     """
 
@@ -30,6 +31,7 @@ class Cut:
     kept: tuple[Exchange, ...]
     tokens: int
     new_tokens: int
+    kept_tokens: int
     tail_tokens: int
 
     @property
@@ -51,13 +53,16 @@ def cut(history: History, counter: Measure[int], *, tail_from: int) -> Cut:
     summarised = tuple(exchange for exchange in before if exchange.id not in stays)
     tokens = sum(exchange.measure(counter) for exchange in summarised)
     known = sum(exchange.measure(counter) for exchange in summarised if is_summary(exchange.messages[0]))
+    kept = tuple(exchange for exchange in before if exchange.id in stays)
+    kept_tokens = sum(exchange.measure(counter) for exchange in kept)
     return Cut(
         at=tail_from,
         summarised=summarised,
-        kept=tuple(exchange for exchange in before if exchange.id in stays),
+        kept=kept,
         tokens=tokens,
         new_tokens=tokens - known,
-        tail_tokens=history.measure(counter) - sum(exchange.measure(counter) for exchange in before),
+        kept_tokens=kept_tokens,
+        tail_tokens=history.measure(counter) - tokens - kept_tokens,
     )
 
 

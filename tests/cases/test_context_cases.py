@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from agentscope_rx import ContextBlock, ContextPolicy, ContextRequest, ContextTokenEstimator, GenerateOptions
 from agentscope_rx.context.counting import RequestCounter, counter_for
-from agentscope_rx.errors import ContextBudgetExceeded, InvalidOption, OutputCap, ProviderError
+from agentscope_rx.errors import ContextBudgetExceeded, InvalidOption, ProviderError
+from agentscope_rx.events import Custom
 from agentscope_rx.history import Exchange, History
 from agentscope_rx.messages import Base64Source, DataBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock, URLSource
 from agentscope_rx.models.chat_body import encode
@@ -87,19 +88,20 @@ async def test_o13_an_output_reservation_that_is_the_overflow() -> None:
 
 
 async def test_o13_where_the_window_is_not_known() -> None:
-    """The provider's error is a cap of output and not an overflow: one request, and the history is unchanged."""
+    """The provider's error is a cap of output and not an overflow: one more try with a lower `max_tokens`, the history
+    is unchanged."""
     the = case("O13")
     options = GenerateOptions(max_tokens=the["config"]["max_tokens"])
     async with harness(*map(from_case, the["model"]), generate_options=options) as (agent, provider):
         await agent.observe(said(the["history"]), ALICE)
         before = [message.text for message in (await agent.state(ALICE)).context.messages]
         seen = await watch(agent, the["input"]["content"], ALICE)
-        assert isinstance(seen.error, OutputCap)
-        assert seen.error.kind == "output_cap"
-        assert len(provider.requests) == 1
+        assert (seen.error, seen.result.text) == (None, "hi")
+        assert [request.body["max_tokens"] for request in provider.requests] == [131_072, 131_072 - 7_884]
+        (told,) = [event.value for event in seen.of(Custom) if event.name == "overflow_recovery"]
+        assert (told["error"], told["max_tokens"]) == ("output_cap", 131_072 - 7_884)
         after = [message.text for message in (await agent.state(ALICE)).context.messages]
-        assert after == [*before, the["input"]["content"]]
-        assert (await agent.call("again", ALICE)).text == "hi"
+        assert after == [*before, the["input"]["content"], "hi"]
     assert provider.refusals == []
 
 

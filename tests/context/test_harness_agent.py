@@ -235,12 +235,18 @@ def test_the_default_pipeline_prints() -> None:
         "load_materials",
         "load_sources",
         "assemble_request",
+        "offload_tool_results",
         "evict_optional_blocks",
+        "prune_tool_results",
+        "compact_history",
+        "offload_to_fit",
         "validate_request",
         "commit_history",
         "call_model",
         "run_tools",
     ]
+    assert "(recover_overflow)" in printed.splitlines()[1]
+    assert "50 messages since the last and 50% full, or over budget; tail 25%, 2,000 to 8,000" in printed
     assert "(report_context)" in printed.splitlines()[2]
     assert "change-record (5 s, fail), news (1 s, omit)" in printed
     assert "memory, knowledge, other; priority, id" in printed

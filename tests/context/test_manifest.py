@@ -133,7 +133,7 @@ async def test_the_json_has_every_field() -> None:
     assert set(data) == {
         "callId", "purpose", "model", "policyVersion", "estimatedInputTokens", "inputLimit", "window", "windowOrigin",
         "countingMethod", "exact", "measuredRatio", "taskRevision", "validation", "failedIn", "errorCode", "pressure",
-        "pressureLevel", "categories", "sources", "prefix", "full", "items", "changes", "transforms",
+        "compaction", "pressureLevel", "categories", "sources", "prefix", "full", "items", "changes", "transforms",
     }  # fmt: skip
     assert set(data["items"][0]) == {
         "sourceType", "sourceId", "contentHash", "revision", "placement", "required", "priority", "tokens", "operator",
@@ -227,11 +227,12 @@ def test_items_and_what_was_dropped_are_the_candidates(
     data = data_of(manifest)
     gone = [change for change in data["changes"] if change["action"] == "dropped"]
     dropped = sum(change["count"] for change in gone)
-    candidates = count + sum(size > 0 for _, size, _ in blocks)
+    loaded = [change for change in manifest.changes if change.action == "added"]
+    summaries = sum(change.zone == "conversation" for change in loaded)
+    candidates = count + sum(size > 0 for _, size, _ in blocks) + summaries
     assert len([item for item in data["items"] if item["sourceType"] != "framing"]) + dropped == candidates
     counter = manifest.counter
     assert counter is not None
-    loaded = [change for change in manifest.changes if change.action == "added"]
     added = sum(counter.block(block) for change in loaded for block in change.after if isinstance(block, ContextBlock))
     conversation = sum(x.measure(counter) for x in manifest.draft.conversation)
     left_out = sum(
@@ -365,7 +366,11 @@ async def test_times_are_told_and_not_written() -> None:
         "load_materials",
         "load_sources",
         "assemble_request",
+        "offload_tool_results",
         "evict_optional_blocks",
+        "prune_tool_results",
+        "compact_history",
+        "offload_to_fit",
         "validate_request",
         "commit_history",
     ]

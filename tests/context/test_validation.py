@@ -367,7 +367,15 @@ async def test_the_manifest_of_a_failure_goes_as_far_as_the_request_came() -> No
     (manifest,) = manifests(seen)
     assert "source/s/x" in [item.id for item in manifest.items]
     names = [name for name, _ in manifest.timings]
-    assert names == ["begin_request", "load_materials", "load_sources", "assemble_request", "evict_optional_blocks"]
+    assert names[:6] == [
+        "begin_request",
+        "load_materials",
+        "load_sources",
+        "assemble_request",
+        "offload_tool_results",
+        "evict_optional_blocks",
+    ]
+    assert names[-1] == "offload_to_fit"
     assert dict(manifest.timings)["load_sources"] == 2.0
     assert manifest.estimated_input_tokens == sum(item.tokens for item in manifest.items) > 0
 
@@ -492,7 +500,8 @@ async def test_the_error_names_what_is_large_and_what_would_help() -> None:
 
 async def test_many_small_messages_are_named_together() -> None:
     """Where it is the whole conversation that is large, no single message is blamed for it."""
-    async with harness(context_policy=ContextPolicy(max_input_tokens=2_000)) as (agent, _):
+    policy = ContextPolicy(max_input_tokens=2_000)
+    async with harness(context_policy=policy, compaction=None) as (agent, _):
         await agent.observe([Msg.user(f"message {at}") for at in range(1_000)], ALICE)
         seen = await watch(agent, "go", ALICE)
     assert isinstance(seen.error, ContextBudgetExceeded)
