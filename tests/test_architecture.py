@@ -26,7 +26,7 @@ def _names(text: str) -> frozenset[str]:
 LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state runtime_context"
-        " wire condensing frozen draft logs token_counter finishing digests prefix request_tokens"
+        " wire condensing frozen draft logs token_counter finishing digests prefix request_tokens loop_local"
     ),
     "kernel": _names(
         "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"
