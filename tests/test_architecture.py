@@ -76,6 +76,9 @@ CONFINED: Mapping[str, frozenset[str]] = {
     "openai": frozenset({"models", "testing"}),
     "httpx": frozenset({"models", "testing"}),
     "httpx2": frozenset({"models", "testing"}),
+    "sqlalchemy": frozenset({"stores"}),
+    "redis": frozenset({"stores"}),
+    "hypothesis": frozenset({"testing"}),
     "subprocess": frozenset({"tools", "workspace", "cli", "testing"}),
 }
 
@@ -352,6 +355,18 @@ def test_http_clients_stay_in_models() -> None:
     """Only `models` and the testing kit import an HTTP client or a provider's SDK."""
     clients = ("openai", "httpx", "httpx2")
     found = [line for source in package_sources() for line in out_of_bounds(source, *clients)]
+    assert not found, report(found)
+
+
+def test_databases_stay_in_stores() -> None:
+    """Only `stores` imports what talks to a database."""
+    found = [line for source in package_sources() for line in out_of_bounds(source, "sqlalchemy", "redis")]
+    assert not found, report(found)
+
+
+def test_a_program_needs_no_test_framework() -> None:
+    """Only the testing kit imports hypothesis."""
+    found = [line for source in package_sources() for line in out_of_bounds(source, "hypothesis")]
     assert not found, report(found)
 
 
