@@ -383,7 +383,7 @@ def apply_edits(edits: Sequence[Edit], view: History) -> History:
     redacted stays redacted. Leaves that no edit touches stay the same objects.
     """
     edit_of = {exchange.id: edit for edit in edits for exchange in edit.removed}
-    stay = {id(exchange) for edit in edits for exchange in edit.removed} if edits else set()
+    stay = {id(exchange) for edit in edits for exchange in edit.removed}
     shown = {
         exchange.id: exchange
         for leaf in view.leaves
