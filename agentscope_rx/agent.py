@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 from reactivex import Observable
 
-from agentscope_rx.errors import AgentClosed, InvalidOption
+from agentscope_rx.errors import AgentClosed, InvalidOption, StateConflict, UncertainToolCalls
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.live import LiveRuns
-from agentscope_rx.messages import Msg
+from agentscope_rx.messages import Msg, ToolResultBlock
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import PURPOSES, Purpose
-from agentscope_rx.run import Call, Run, run_of
+from agentscope_rx.run import Call, OpenSession, Run, run_of
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import StoredSession, messages_of
-from agentscope_rx.state import AgentState, Record
+from agentscope_rx.session import NOT_RUN_TEXT, SessionLog, messages_of, uncertain_calls
+from agentscope_rx.state import AgentState, CallsClosed, ContextCleared, OutcomesReconciled, Record, StateReplaced
 from agentscope_rx.step import ModelCard
 from agentscope_rx.streams import Sink, run_with_sink
 
@@ -123,33 +123,129 @@ class Agent(ABC, Generic[OptionsT]):
             call.take_in(session)
             await session.save()
 
-    async def record(self, record: Record, context: RuntimeContext = NOBODY, /) -> AgentState:
+    async def record(self, record: Record, context: RuntimeContext = NOBODY, /, *, whole: bool = False) -> AgentState:
         """Change a session between two calls, in its turn.
 
         Args:
             record: What has happened to it.
             context: The session.
+            whole: Whether the record needs what compactions have replaced.
 
         Raises:
             SessionBusy: The session's turn did not come in time.
         """
-        async with self._opened(self.prepared_call(None, context)) as session:
+        async with self._opened(self.prepared_call(None, context), whole=whole) as session:
             session.record(record)
             await session.save()
             return session.state
 
     @asynccontextmanager
-    async def _opened(self, call: Call) -> AsyncGenerator[StoredSession]:
+    async def _opened(self, call: Call, *, whole: bool = False) -> AsyncGenerator[OpenSession]:
         options = self.options
         gate = options.runtime.gate((options.store, options.key_of(call.context)))
         async with gate.enter(wait_timeout=options.wait_timeout):
-            yield await call.open_session()
+            session = await call.open_session(whole=whole)
+            try:
+                yield session
+            finally:
+                await session.close()
 
     # -- sessions -------------------------------------------------------------------------------------------
 
     async def state(self, context: RuntimeContext = NOBODY, /) -> AgentState:
         """The stored state of a session, as the last finished run left it."""
-        return (await self.prepared_call(None, context).open_session()).state
+        return await self.prepared_call(None, context).read_state()
+
+    def session_log(self, context: RuntimeContext = NOBODY, /) -> SessionLog:
+        """The log of a session: all that was ever said and done in it. Reading it waits for nobody.
+
+        Raises:
+            InvalidOption: The agent keeps only states.
+        """
+        store = self.options.log_store
+        if store is None:
+            raise InvalidOption("state_only", True, "there are no logs; build the agent with state_only(False)")
+        return SessionLog(store, self.options.key_of(context))
+
+    async def replace_state(
+        self, context: RuntimeContext, state: AgentState, /, *, expected: AgentState, reason: str = "replaced"
+    ) -> AgentState:
+        """Put another state in the place of a session's; user and session stay.
+
+        Args:
+            context: The session.
+            state: The new state.
+            expected: The state that it is made from; another one since is a conflict.
+            reason: Why, for the log.
+
+        Raises:
+            StateConflict: The session's state is no longer the expected one; nothing was changed.
+            SessionBusy: The session's turn did not come in time.
+        """
+        async with self._opened(self.prepared_call(None, context)) as session:
+            if session.state != expected:
+                raise StateConflict(
+                    f"the state of session {session.state.session_id!r} is no longer the one that its replacement was "
+                    "made from: read it again"
+                )
+            session.record(StateReplaced(state.to_json().decode(), reason))
+            await session.save()
+            return session.state
+
+    async def clear_context(self, context: RuntimeContext = NOBODY, /) -> None:
+        """Empty the working history of a session; everything else of its state, and its log, stay.
+
+        Raises:
+            SessionBusy: The session's turn did not come in time.
+        """
+        await self.record(ContextCleared(), context)
+
+    async def reconcile(
+        self, context: RuntimeContext, outcomes: Mapping[str, str | ToolResultBlock], /, *, reason: str
+    ) -> None:
+        """Say what became of the tool calls of a process that died while they ran.
+
+        Args:
+            context: The session.
+            outcomes: A result for each of the uncertain calls, by the call's id.
+            reason: How that is known, for the log.
+
+        Raises:
+            InvalidOption: The ids are not exactly those of the uncertain calls, or the reason is blank.
+            SessionBusy: A run is at work on the session.
+        """
+        if not reason.strip():
+            raise InvalidOption("reason", reason, "say how the outcomes are known")
+        call = self.prepared_call(None, context)
+        async with self._opened(call) as session:
+            uncertain = {each.id: each for each in uncertain_calls(session.state)}
+            if set(outcomes) != set(uncertain):
+                rule = f"a result for each uncertain call, which are {sorted(uncertain) or 'none'}"
+                raise InvalidOption("outcomes", sorted(outcomes), rule)
+            intake = call.intake()
+            results = tuple(intake.answering(each, outcomes[id]) for id, each in uncertain.items())
+            session.record(OutcomesReconciled(results, reason))
+            await session.save()
+
+    async def cancel_pending(self, context: RuntimeContext = NOBODY, /) -> tuple[str, ...]:
+        """Close the tool calls that wait for somebody, so that the session can go on without their results.
+
+        Returns:
+            The ids of the calls.
+
+        Raises:
+            UncertainToolCalls: Nobody knows whether some of them had an effect: reconcile them first.
+            SessionBusy: A run is at work on the session.
+        """
+        call = self.prepared_call(None, context)
+        async with self._opened(call) as session:
+            if uncertain := uncertain_calls(session.state):
+                raise UncertainToolCalls(tuple(each.id for each in uncertain))
+            waiting, intake = session.state.context.open_calls, call.intake()
+            if waiting:
+                session.record(CallsClosed(tuple(intake.closing(each, text=NOT_RUN_TEXT) for each in waiting)))
+                await session.save()
+            return tuple(each.id for each in waiting)
 
     def interrupt(self, context: RuntimeContext = NOBODY, /) -> bool:
         """End the session's run with what it has; from any thread, by any agent of the Runtime.

@@ -22,7 +22,7 @@ from agentscope_rx.options import AgentOptions, Arrangement
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import messages_of
+from agentscope_rx.session import UncertainCalls, messages_of
 from agentscope_rx.stores import StateStore
 from agentscope_rx.stores.keys import check_identifier
 from agentscope_rx.tools import Tool, Toolkit
@@ -48,6 +48,9 @@ class BuilderKeywords(TypedDict, total=False):
     chunk_operators: Iterable[ChunkOperator]
     pipeline: Arrangement
     state_store: StateStore
+    state_only: bool
+    lease_seconds: float
+    uncertain_calls: UncertainCalls
     default_session_id: str
     wait_timeout: float
     runtime: Runtime
@@ -170,6 +173,28 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         if type(store).__hash__ is None:  # type: ignore[reportUnnecessaryComparison]
             raise InvalidOption("state_store", store, "must be hashable: equal stores keep the same states")
         return self._with(state_store=store)
+
+    def state_only(self, only: bool = True) -> Self:
+        """Whether only the states of sessions are kept, saved at the end of each call, and no logs.
+
+        `HarnessAgent` keeps logs by default, `ReActAgent` does not.
+        """
+        check_is("state_only", only, bool, "True or False")
+        return self._with(state_only=only)
+
+    def lease_seconds(self, seconds: float) -> Self:
+        """After how long another process may go on with a session whose process has died; 30 by default."""
+        at_least("lease_seconds", seconds, 0)
+        if not seconds:
+            raise InvalidOption("lease_seconds", seconds, "must be above 0")
+        return self._with(lease_seconds=seconds)
+
+    def uncertain_calls(self, what: UncertainCalls) -> Self:
+        """What becomes of tool calls that ran when their process died: `tell` the model (the default), or `refuse`
+        runs until `reconcile` says what became of them."""
+        if what not in tuple(UncertainCalls):
+            raise InvalidOption("uncertain_calls", what, f"one of {', '.join(UncertainCalls)}")
+        return self._with(uncertain_calls=UncertainCalls(what))
 
     def default_session_id(self, session_id: str) -> Self:
         """The session of calls that name none; the agent's name by default."""

@@ -92,7 +92,7 @@ class Compaction:
         trigger: What asked for it.
         tokens_before: What the history cost.
         tokens_after: What it cost afterwards.
-        replaced: The exchanges that gave way, as the session held them.
+        replaced: The exchanges that gave way, as the session held them; None = only the session's log holds them.
         by: The ids of the exchanges in their place.
     """
 
@@ -102,7 +102,7 @@ class Compaction:
     trigger: str
     tokens_before: int
     tokens_after: int
-    replaced: History
+    replaced: History | None
     by: tuple[str, ...]
 
     def begins(self, history: History) -> bool:
@@ -127,7 +127,7 @@ def expanded(compactions: Sequence[Compaction], id: str) -> tuple[Msg, ...]:
     found: list[Msg] = []
     # Not by recursion: in a long session each compaction lies in the next. What an earlier one has left behind its
     # summary is part of what it replaced, and passed over where it stands again.
-    waiting: list[tuple[Iterator[Exchange], set[str]]] = [(iter(by_id[id].replaced), set())]
+    waiting: list[tuple[Iterator[Exchange], set[str]]] = [(iter(by_id[id].replaced or ()), set())]
     while waiting:
         exchanges, told = waiting[-1]
         exchange = next(exchanges, None)
@@ -137,7 +137,7 @@ def expanded(compactions: Sequence[Compaction], id: str) -> tuple[Msg, ...]:
             continue
         elif (earlier := by_summary.get(exchange.id)) is not None:
             told.update(earlier.by)
-            waiting.append((iter(earlier.replaced), set()))
+            waiting.append((iter(earlier.replaced or ()), set()))
         else:
             found.extend(exchange.messages)
     return tuple(found)

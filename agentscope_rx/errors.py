@@ -9,7 +9,8 @@
       ProviderError                 ContextOverflow, PayloadTooLarge, OutputCap, RateLimited, QuotaExceeded,
                                     BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
                                     StreamIncomplete, ProviderTimeout, ProviderUnreachable
-      SessionError                  StateUnreadable, LogCorrupt, StoreUnavailable
+      SessionError                  StateUnreadable, LogCorrupt, LogUnreadable, StoreUnavailable,
+                                    UncertainToolCalls
       RunError                      StepLost, RetryRefused, ConsumerFailed, BufferOverflow, SourceCancelled,
                                     AgentClosed, RunningLoopError
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict
@@ -316,6 +317,25 @@ class SessionError(AgentScopeError):
 
 class StateUnreadable(SessionError):
     """A stored state cannot be read; it is left as it is and no fresh one is made in its place."""
+
+
+class LogUnreadable(SessionError):
+    """A record of a session's log cannot be read: it is damaged, or newer than this library."""
+
+
+class UncertainToolCalls(SessionError):
+    """A process ended while tools ran, and nobody knows whether they had an effect.
+
+    Args:
+        calls: The ids of the calls.
+    """
+
+    def __init__(self, calls: tuple[str, ...]) -> None:
+        super().__init__(
+            f"nobody knows what became of the tool calls {', '.join(calls)}: find out, and say so with "
+            "agent.reconcile(ctx, {call id: result}, reason=...)"
+        )
+        self.calls = calls
 
 
 class LogCorrupt(SessionError):

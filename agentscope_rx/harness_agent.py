@@ -90,7 +90,9 @@ class HarnessAgent(Agent[HarnessOptions]):
     # -- what was shortened ---------------------------------------------------------------------------------
 
     async def compactions(self, context: RuntimeContext = NOBODY, /) -> tuple[Compaction, ...]:
-        """The compactions of a session, oldest first, with everything that gave way to them."""
+        """The compactions of a session that were not undone, oldest first, with everything that gave way to them."""
+        if self.options.log_store is not None:
+            return tuple(await self.session_log(context).compactions())
         return (await self.state(context)).compactions
 
     async def undo_compaction(self, context: RuntimeContext, id: str, /) -> None:
@@ -105,7 +107,7 @@ class HarnessAgent(Agent[HarnessOptions]):
             SessionBusy: The session's turn did not come in time.
         """
         config = self.options.compaction or CompactionConfig()
-        await self.record(CompactionUndone(id, config.cooldown_steps), context)
+        await self.record(CompactionUndone(id, config.cooldown_steps), context, whole=True)
 
     async def expand(self, context: RuntimeContext, id: str, span: slice | None = None, /) -> tuple[Msg, ...]:
         """The messages that a compaction has replaced, word for word; nothing is changed.

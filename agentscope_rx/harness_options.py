@@ -43,6 +43,7 @@ class HarnessOptions(AgentOptions):
     max_context_tokens: int = 8_000
     workspace_context: bool = True
     environment_memory: str = ""
+    state_only: bool = False
     compaction: CompactionConfig | None = field(default_factory=CompactionConfig)
     tool_result_eviction: ToolResultEvictionConfig | None = field(default_factory=ToolResultEvictionConfig)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.errors import InvalidOption
@@ -13,8 +13,10 @@ from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.session.intake import UncertainCalls
+from agentscope_rx.session.logged import LEASE_SECONDS
 from agentscope_rx.step import ModelCard
-from agentscope_rx.stores import InMemoryStore, SessionKey, StateStore
+from agentscope_rx.stores import InMemoryStore, SessionKey, SessionStore, StateStore
 from agentscope_rx.tools import Toolkit
 
 Arrangement: TypeAlias = Callable[[Pipeline], Pipeline]
@@ -39,6 +41,9 @@ class AgentOptions:
     state_store: StateStore | None = None
     default_session_id: str = ""
     wait_timeout: float = 300.0
+    state_only: bool = True
+    lease_seconds: float = LEASE_SECONDS
+    uncertain_calls: UncertainCalls = UncertainCalls.TELL
 
     @property
     def id(self) -> str:
@@ -65,6 +70,21 @@ class AgentOptions:
     def counter_of(self, model: Model) -> RequestCounter:
         """What counts the tokens of another model's requests."""
         return counter_for(None, model.name)
+
+    @property
+    def log_store(self) -> SessionStore | None:
+        """Where the logs of sessions are kept; None = only their states are kept.
+
+        Raises:
+            InvalidOption: There is to be a log, and the store keeps only states.
+        """
+        if self.state_only:
+            return None
+        store = self.store
+        if not callable(getattr(store, "append", None)):
+            rule = "keeps only states; give one that keeps logs too, such as JsonFileStore(folder), or state_only(True)"
+            raise InvalidOption("state_store", store, rule)
+        return cast("SessionStore", store)
 
     def key_of(self, context: RuntimeContext) -> SessionKey:
         """The session that a context means.

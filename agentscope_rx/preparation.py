@@ -11,6 +11,7 @@ from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.pulling import last
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.run import Call
+from agentscope_rx.session import StoredSession
 from agentscope_rx.step import Emitter, Step
 
 
@@ -35,7 +36,7 @@ async def prepare(call: Call) -> PreparedRequest:
     Args:
         call: What would be called.
     """
-    session = await call.open_session()  # never saved: what is recorded here is seen by nobody else
+    session = StoredSession.beside(await call.read_state())  # what is recorded here is seen by nobody else
     call.take_in(session)
     identity, manifests = call.identity(), list[ContextManifest]()
     run = call.handle(Emitter(identity, call.options.runtime, partial(_keep_manifest, manifests)), session)

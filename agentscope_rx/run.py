@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Final
+from os import getpid
+from typing import Final, TypeAlias
 
 import reactivex
 from reactivex import Observable, abc
@@ -16,23 +17,41 @@ from reactivex.disposable import SingleAssignmentDisposable
 import agentscope_rx.events as ev
 from agentscope_rx.bridge import Scope, SourceTask, running_loop
 from agentscope_rx.condensing import REASON_KEY
-from agentscope_rx.errors import AgentClosed, ProviderError
+from agentscope_rx.errors import AgentClosed, AgentScopeError, ProviderError, UncertainToolCalls
 from agentscope_rx.frozen import frozen
 from agentscope_rx.live import LiveRuns
 from agentscope_rx.logs import logger
-from agentscope_rx.messages import GenerateReason, Msg, timestamp_of
+from agentscope_rx.messages import GenerateReason, Msg, ToolUseBlock, timestamp_of
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import Purpose
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import Intake, RequestCache, StateCache, StoredSession, take_in
-from agentscope_rx.state import CallsClosed, ReplyRecorded
-from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Step
+from agentscope_rx.session import (
+    CLOSED_TEXT,
+    NOT_RUN_TEXT,
+    FoldCache,
+    Holder,
+    Intake,
+    LoggedSession,
+    RequestCache,
+    StateCache,
+    StoredSession,
+    UncertainCalls,
+    fold,
+    take_in,
+    uncertain_calls,
+)
+from agentscope_rx.state import AgentState, CallsClosed, ReplyRecorded
+from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Session, Step
 from agentscope_rx.streams import Sink, loop
 
 _INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."
 _CLOSED: Final = "the agent was closed while this call waited for its session's turn"
 _FAILED_CONCLUSION: Final = "The limit of steps was reached, and the closing summary failed"
+
+
+#: A session that somebody changes: with a log, or without one.
+OpenSession: TypeAlias = LoggedSession | StoredSession
 
 
 @frozen
@@ -68,15 +87,56 @@ class Call:
             reply_id=ids.new_id("reply"),
         )
 
-    async def open_session(self) -> StoredSession:
-        """The session's state, as it is stored."""
-        options = self.options
-        cache = options.runtime.single(StateCache)
-        return await StoredSession.open(options.key_of(self.context), store=options.store, cache=cache)
+    async def open_session(self, identity: RunIdentity | None = None, *, whole: bool = False) -> OpenSession:
+        """The session, for who changes it; close it afterwards.
 
-    def take_in(self, session: StoredSession) -> None:
-        """Put the input into the session, and close what it leaves open."""
-        for record in take_in(session.state.context, self.messages, self.intake()):
+        Args:
+            identity: The run; None = something else changes it.
+            whole: Whether all is read that compactions have replaced.
+
+        Raises:
+            SessionBusy: Another process has it.
+        """
+        options, key = self.options, self.options.key_of(self.context)
+        store = options.log_store
+        if store is None:
+            return await StoredSession.open(key, store=options.store, cache=options.runtime.single(StateCache))
+        holder = Holder(
+            name=f"{options.name} in process {getpid()}",
+            run_id="" if identity is None else identity.run_id,
+            turn_id="" if identity is None else identity.turn_id,
+            wait=options.wait_timeout,
+            lease=options.lease_seconds,
+            whole=whole,
+        )
+        cache = options.runtime.single(FoldCache)
+        return await LoggedSession.open(key, store=store, runtime=options.runtime, cache=cache, holder=holder)
+
+    async def read_state(self) -> AgentState:
+        """The session's state, for who only reads it."""
+        options, key = self.options, self.options.key_of(self.context)
+        store = options.log_store
+        if store is not None:
+            return (await fold(store, key, options.runtime.single(FoldCache))).state
+        cache = options.runtime.single(StateCache)
+        return (await StoredSession.open(key, store=options.store, cache=cache)).state
+
+    def take_in(self, session: OpenSession) -> None:
+        """Put the input into the session, and close what it leaves open.
+
+        Raises:
+            UncertainToolCalls: Nobody knows whether tool calls had an effect, and no run may begin until that is known.
+        """
+        state = session.state
+        uncertain = uncertain_calls(state)
+        if uncertain and self.options.uncertain_calls is UncertainCalls.REFUSE:
+            raise UncertainToolCalls(tuple(call.id for call in uncertain))
+        may_have_run = set(state.dispatched) if session.durable else None
+
+        def closing(call: ToolUseBlock) -> str:
+            return CLOSED_TEXT if may_have_run is None or call.id in may_have_run else NOT_RUN_TEXT
+
+        for record in take_in(state.context, self.messages, self.intake(), closing=closing):
             session.record(record)
 
     def intake(self) -> Intake:
@@ -84,7 +144,7 @@ class Call:
         runtime = self.options.runtime
         return Intake(new_id=lambda: runtime.ids.new_id("message"), now=runtime.clock.now())
 
-    def handle(self, emit: Emitter, session: StoredSession) -> RunHandle:
+    def handle(self, emit: Emitter, session: Session) -> RunHandle:
         """What the steps of a run hold on to."""
         options = self.options
         handle = RunHandle(emit, session, context=self.context, runtime=options.runtime, wording=self.pipeline.wording)
@@ -182,17 +242,33 @@ class Run:
 
     async def _use_session(self, scheduler: abc.SchedulerBase | None) -> None:
         """The state: loaded before, saved after, whatever happens between."""
-        session = await self._call.open_session()
+        session = await self._call.open_session(self._identity)
+        try:
+            result = await self._in_session(session, scheduler)
+        finally:
+            await session.close()
+        self.emit(ev.AgentResult(result=result))
+
+    async def _in_session(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> Msg:
+        """What happens between opening and closing: all of it is recorded, and kept whatever happens."""
+        if session.recovery is not None:
+            lost = session.recovery
+            value = {"run_id": lost.run_id, "uncertain_tool_calls": list(lost.uncertain)}
+            self.emit(ev.Custom(name="recovery", value=value))
+        session.begin()
         try:
             result = await self._answer(session, scheduler)
         except BaseException as error:
             self._close_calls(session)
+            failed = isinstance(error, Exception)
+            session.end("failed" if failed else "interrupted", error.code if isinstance(error, AgentScopeError) else "")
             await _save_after(session, error)
             raise
+        session.end(_status(result.reason), result.reason.value)
         await session.save()
-        self.emit(ev.AgentResult(result=result))
+        return result
 
-    async def _answer(self, session: StoredSession, scheduler: abc.SchedulerBase | None) -> Msg:
+    async def _answer(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """The input goes in, the steps run, the result comes out."""
         self._call.take_in(session)
         run = self._call.handle(self.emit, session)
@@ -280,7 +356,7 @@ class Run:
 
     # -- results --------------------------------------------------------------------------------------------
 
-    def _result(self, session: StoredSession, last: Step) -> Msg:
+    def _result(self, session: OpenSession, last: Step) -> Msg:
         finish = last.finished
         if finish is None:
             assert last.reply is not None  # a step that is not finished has asked the model
@@ -294,7 +370,7 @@ class Run:
         self.emit(ev.RequestStop(reason=finish.reason.value.lower(), generate_reason=finish.reason))
         return last.reply.with_reason(finish.reason)
 
-    def _announce(self, session: StoredSession, text: str, reason: GenerateReason) -> Msg:
+    def _announce(self, session: OpenSession, text: str, reason: GenerateReason) -> Msg:
         """Say something in the agent's own name: as events, and as a message of the session."""
         id = self._runtime.ids.new_id("message")
         start = self.emit(ev.TextBlockStart(reply_id=id, block_id="text"))
@@ -308,7 +384,7 @@ class Run:
         session.record(ReplyRecorded(said))
         return said
 
-    def _close_calls(self, session: StoredSession) -> None:
+    def _close_calls(self, session: OpenSession) -> None:
         """Give open calls a result, so that the next call on the session can go on."""
         open_calls = session.state.context.open_calls
         if open_calls:
@@ -316,7 +392,28 @@ class Run:
             session.record(CallsClosed(tuple(intake.closing(call) for call in open_calls)))
 
 
-async def _save_after(session: StoredSession, error: BaseException) -> None:
+_SUSPENDED: Final = frozenset(
+    {
+        GenerateReason.TOOL_SUSPENDED,
+        GenerateReason.PERMISSION_ASKING,
+        GenerateReason.REASONING_STOP_REQUESTED,
+        GenerateReason.ACTING_STOP_REQUESTED,
+    }
+)
+
+
+def _status(reason: GenerateReason) -> str:
+    """How a run has ended, by why its answer did."""
+    match reason:
+        case GenerateReason.INTERRUPTED:
+            return "interrupted"
+        case GenerateReason.MAX_ITERATIONS | GenerateReason.ALL_TOOLS_DENIED:
+            return "failed"
+        case _:
+            return "suspended" if reason in _SUSPENDED else "completed"
+
+
+async def _save_after(session: OpenSession, error: BaseException) -> None:
     """Save what was recorded before a failure; a second failure is attached to the first."""
     try:
         await session.save()

@@ -54,6 +54,8 @@ class AgentState:
         tool_context: The state of the toolkit.
         compaction: What the next decision about a compaction goes by.
         compactions: All compactions so far, oldest first, with what gave way to them.
+        active_run: The run that is at work on the session; after a crash, the one that was.
+        dispatched: The tool calls that have begun and whose results are not recorded yet.
     """
 
     session_id: str = ""
@@ -62,13 +64,20 @@ class AgentState:
     tool_context: ToolContextState = field(default_factory=ToolContextState)
     compaction: CompactionState = field(default_factory=CompactionState)
     compactions: tuple[Compaction, ...] = ()
+    active_run: str = ""
+    dispatched: tuple[str, ...] = ()
 
     def apply(self, record: Record) -> AgentState:
         """The state after one more record."""
         return record.apply(self)
 
-    def to_json(self) -> bytes:
-        """Write the state; what was written of an exchange before is used again."""
+    def to_json(self, *, with_replaced: bool = True) -> bytes:
+        """Write the state; what was written of an exchange before is used again.
+
+        Args:
+            with_replaced: Whether what compactions have replaced is written too; not where a log holds it.
+        """
+        compactions = (_compaction_json(each, with_replaced) for each in self.compactions)
         return b"".join(
             (
                 b'{"session_id":', to_json(self.session_id),
@@ -76,8 +85,10 @@ class AgentState:
                 b',"context":', _history_json(self.context),
                 b',"tool_context":', to_json(self.tool_context),
                 b',"compaction":', to_json(self.compaction),
-                b',"compactions":[', b",".join(map(_compaction_json, self.compactions)),
-                b"]}",
+                b',"compactions":[', b",".join(compactions),
+                b'],"active_run":', to_json(self.active_run),
+                b',"dispatched":', to_json(self.dispatched),
+                b"}",
             )
         )  # fmt: skip
 
@@ -102,6 +113,8 @@ class AgentState:
             tool_context=stored.tool_context,
             compaction=stored.compaction,
             compactions=compactions,
+            active_run=stored.active_run,
+            dispatched=stored.dispatched,
         )
 
 
@@ -162,7 +175,7 @@ class ResultsRecorded:
     activated_groups: tuple[str, ...] | None = None
 
     def apply(self, state: AgentState) -> AgentState:
-        after = _appended(state, self.messages)
+        after = replace(_appended(state, self.messages), dispatched=())  # what has no result now waits for one
         if self.activated_groups is None:
             return after
         return replace(after, tool_context=ToolContextState(activated_groups=self.activated_groups))
@@ -215,6 +228,8 @@ class CompactionUndone:
             raise UndoRefused(f"the session has no compaction {self.id!r}; it has {known}")
         if not undone.begins(state.context):
             raise UndoRefused(f"the compaction {self.id!r} lies below a later one: undo that first")
+        if undone.replaced is None:
+            raise UndoRefused(f"what the compaction {self.id!r} has replaced is in the session's log: read that first")
         kept = state.context.replace_first(len(undone.by))
         context = History(leaves=(*undone.replaced.leaves, *kept.leaves))
         cooldown = context.measure(REPLIES) + self.cooldown_steps
@@ -241,7 +256,117 @@ class LimitLearned:
 
 
 def _appended(state: AgentState, messages: Sequence[Msg]) -> AgentState:
-    return replace(state, context=state.context.append(*messages)) if messages else state
+    if not messages:
+        return state
+    dispatched = state.dispatched
+    if dispatched:
+        answered = {result.id for message in messages if (result := message.tool_result) is not None}
+        dispatched = tuple(id for id in dispatched if id not in answered)
+    return replace(state, context=state.context.append(*messages), dispatched=dispatched)
+
+
+@frozen(kw_only=False)
+class RunStarted:
+    """A run has the session's turn.
+
+    Args:
+        run_id: The run: one attempt.
+        turn_id: The turn: one command of the user.
+    """
+
+    run_id: str
+    turn_id: str
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, active_run=self.run_id)
+
+
+@frozen(kw_only=False)
+class RunEnded:
+    """A run has given the turn back.
+
+    Args:
+        run_id: The run.
+        status: `completed`, `suspended`, `interrupted` or `failed`.
+        reason: Why its answer ended it; for one that failed, the code of the error.
+    """
+
+    run_id: str
+    status: str
+    reason: str = ""
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, active_run="")
+
+
+@frozen(kw_only=False)
+class ToolsDispatched:
+    """Tool calls are about to run: from now on they may have had an effect."""
+
+    call_ids: tuple[str, ...]
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, dispatched=(*state.dispatched, *self.call_ids))
+
+
+@frozen(kw_only=False)
+class RecoveryApplied:
+    """A run was found that had ended without saying so.
+
+    Args:
+        run_id: The run.
+        uncertain: The tool calls of which nobody knows whether they had an effect.
+    """
+
+    run_id: str
+    uncertain: tuple[str, ...] = ()
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, active_run="")
+
+
+@frozen(kw_only=False)
+class OutcomesReconciled:
+    """Somebody has found out what became of uncertain tool calls.
+
+    Args:
+        results: Their results.
+        reason: How that is known.
+    """
+
+    results: tuple[Msg, ...]
+    reason: str
+
+    def apply(self, state: AgentState) -> AgentState:
+        return _appended(state, self.results)
+
+
+@frozen(kw_only=False)
+class ContextCleared:
+    """The working history was emptied; everything else of the state stays."""
+
+    reason: str = ""
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(
+            state, context=History(), compaction=CompactionState(limits=state.compaction.limits), dispatched=()
+        )
+
+
+@frozen(kw_only=False)
+class StateReplaced:
+    """The state was replaced from outside, or begins with one that was kept without a log.
+
+    Args:
+        state: The state, as JSON.
+        reason: Why.
+    """
+
+    state: str
+    reason: str
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(AgentState.from_json(self.state.encode()), session_id=state.session_id, user_id=state.user_id)
 
 
 def _compaction(decision: CompactionDecision, at: str, before: History, after: History) -> Compaction:
@@ -296,9 +421,11 @@ def _history_json(history: History) -> bytes:
     return b"[" + b",".join([part for leaf in history.leaves if (part := leaf.measure(_JSON))]) + b"]"
 
 
-def _compaction_json(compaction: Compaction) -> bytes:
-    fields = {name: getattr(compaction, name) for name in _COMPACTION_FIELDS}
-    return to_json(fields)[:-1] + b',"replaced":' + _history_json(compaction.replaced) + b"}"
+def _compaction_json(compaction: Compaction, with_replaced: bool) -> bytes:
+    fields = to_json({name: getattr(compaction, name) for name in _COMPACTION_FIELDS})
+    if compaction.replaced is None or not with_replaced:
+        return fields
+    return fields[:-1] + b',"replaced":' + _history_json(compaction.replaced) + b"}"
 
 
 _COMPACTION_FIELDS: Final = ("id", "created_at", "model", "trigger", "tokens_before", "tokens_after", "by")
@@ -314,13 +441,12 @@ class _StoredCompaction:
     trigger: str = ""
     tokens_before: int = 0
     tokens_after: int = 0
-    replaced: tuple[Msg, ...] = ()
+    replaced: tuple[Msg, ...] | None = None
     by: tuple[str, ...] = ()
 
     def as_compaction(self) -> Compaction:
-        return Compaction(
-            replaced=History.of(*self.replaced), **{name: getattr(self, name) for name in _COMPACTION_FIELDS}
-        )
+        replaced = None if self.replaced is None else History.of(*self.replaced)
+        return Compaction(replaced=replaced, **{name: getattr(self, name) for name in _COMPACTION_FIELDS})
 
 
 @frozen
@@ -333,6 +459,8 @@ class _StoredState:
     tool_context: ToolContextState = field(default_factory=ToolContextState)
     compaction: CompactionState = field(default_factory=CompactionState)
     compactions: tuple[_StoredCompaction, ...] = ()
+    active_run: str = ""
+    dispatched: tuple[str, ...] = ()
 
 
 def _why(error: ValidationError | InvalidToolPairs) -> str:

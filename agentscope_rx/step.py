@@ -90,8 +90,25 @@ class Session(Protocol):
         """The newest state."""
         ...
 
+    @property
+    def durable(self) -> bool:
+        """Whether what is recorded is written to a log."""
+        ...
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is recorded that is not written yet."""
+        ...
+
+    step_id: str
+    """The request that records belong to."""
+
     def record(self, record: Record, /) -> AgentState:
         """Fold a record into the state, at once."""
+        ...
+
+    async def barrier(self) -> None:
+        """Write what was recorded."""
         ...
 
 
@@ -223,9 +240,24 @@ class RunHandle:
         """Change the session; gives the new state."""
         return self._session.record(record)
 
-    def begins(self, number: int) -> bool:
-        """Note that the request of step `number` begins; whether it had begun before."""
+    @property
+    def durable(self) -> bool:
+        """Whether what is recorded is written to a log."""
+        return self._session.durable
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is recorded that is not written yet."""
+        return self._session.pending
+
+    async def barrier(self) -> None:
+        """Write what was recorded, before something happens that must not be forgotten."""
+        await self._session.barrier()
+
+    def begins(self, number: int, call_id: str) -> bool:
+        """Note that the request of step `number` begins, under this id; whether it had begun before."""
         again, self._begun = self._begun == number, number
+        self._session.step_id = call_id
         return again
 
 

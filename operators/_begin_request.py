@@ -33,14 +33,15 @@ def begin_request() -> Operator:
                 f"step {step.number} has already run its tools; a retry behind run_tools would pay for the model "
                 'and run the tools again. Put it around the request: pipeline.around("request", ops.retry(2))'
             )
-        if run.begins(step.number) and not run.retry_told:
+        call_id = run.runtime.ids.new_id("call")
+        if run.begins(step.number, call_id) and not run.retry_told:
             failed = run.furthest.call_id if run.furthest is not None else ""
             step.emit(Custom(name="request_retry", value={"failed_call_id": failed}))
         run.retry_told = False
         state = run.state
         return replace(
             step,
-            call_id=run.runtime.ids.new_id("call"),
+            call_id=call_id,
             state=state,
             history=state.context,
             lasting=None,

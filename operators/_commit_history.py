@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +22,8 @@ def commit_history() -> Operator:
         commit_history
         --t-------|     t.state.context is t.history
 
-    A model that stands in for the agent's own leaves nothing behind that was shortened only for its window.
+    A model that stands in for the agent's own leaves nothing behind that was shortened only for its window. Where
+    there is a log, what the session has recorded so far is in it before the step goes on.
 
     Raises:
         HistoryConflict: The session's history is no longer the one that the request was prepared from.
@@ -30,7 +32,7 @@ def commit_history() -> Operator:
     """
 
     @effect_operator
-    def commit_history(step: Step) -> Step:
+    def commit_history(step: Step) -> Step | Awaitable[Step]:
         newest = step.run.state
         if newest.context is not step.state.context:
             raise HistoryConflict(
@@ -45,9 +47,15 @@ def commit_history() -> Operator:
         if step.dry_run:
             return step
         state = _committed(step, newest)
-        return replace(step, state=state, history=state.context)
+        committed = replace(step, state=state, history=state.context)
+        return _written(committed) if step.run.pending else committed
 
     return commit_history
+
+
+async def _written(step: Step) -> Step:
+    await step.run.barrier()
+    return step
 
 
 def _committed(step: Step, newest: AgentState) -> AgentState:

@@ -18,7 +18,7 @@ from agentscope_rx.messages import (
     ToolUseBlock,
     timestamp_of,
 )
-from agentscope_rx.state import AgentState, ResultsRecorded
+from agentscope_rx.state import AgentState, ResultsRecorded, ToolsDispatched
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.tools import CancelToken, ToolContext, Toolkit
 from agentscope_rx.tools.execution import ToolOutcome, batches, run_call
@@ -67,6 +67,7 @@ class _Batch:
             step.emit(ev.ToolResultStart(reply_id=self.stage, tool_call_id=call.id, tool_call_name=call.name))
         try:
             if step.mode is not Mode.CONCLUDE:
+                await self._announce()
                 for together in batches(self.calls, self.toolkit):
                     await self._run_together(together)
         finally:  # cancelled, too: no call is ever left without a result
@@ -78,6 +79,13 @@ class _Batch:
             return step
         step.emit(ev.RequireExternalExecution(reply_id=self.stage, tool_calls=waiting))
         return step.finish(None, GenerateReason.TOOL_SUSPENDED)
+
+    async def _announce(self) -> None:
+        """Put into the log, where there is one, that the calls begin: from now on they may have an effect."""
+        run = self.step.run
+        if run.durable:
+            run.record(ToolsDispatched(tuple(call.id for call in self.calls)))
+            await run.barrier()
 
     async def _run_together(self, calls: Sequence[ToolUseBlock]) -> None:
         if len(calls) == 1:

@@ -23,7 +23,8 @@ from agentscope_rx.workspace import InMemoryWorkspace
 
 WINDOW = 8_000
 ALICE = RuntimeContext(user_id="alice", session_id="long")
-WORDS = [*"the order of seven notes was read twice today and kept in a drawer 漢字 größer".split(), '{}\n"']
+SAID = "the order of seven notes was read twice today and kept in a drawer 漢字 größer"
+WORDS = (*SAID.split(), '{}\n"')
 
 
 class Provider:

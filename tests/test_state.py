@@ -154,6 +154,8 @@ def test_the_names_in_json() -> None:
             {"messages": 0, "replies": 0, "tokens": 0, "freed": 0, "cooldown_until": 0, "limits": {}},
         ),
         ("compactions", []),
+        ("active_run", ""),
+        ("dispatched", []),
     ]
     assert json.loads(AgentState().to_json()) == {
         "session_id": "",
@@ -162,6 +164,8 @@ def test_the_names_in_json() -> None:
         "tool_context": {"activated_groups": None},
         "compaction": {"messages": 0, "replies": 0, "tokens": 0, "freed": 0, "cooldown_until": 0, "limits": {}},
         "compactions": [],
+        "active_run": "",
+        "dispatched": [],
     }
 
 

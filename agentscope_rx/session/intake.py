@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Final, TypeVar
 
 from agentscope_rx.errors import InvalidOption
@@ -19,12 +20,23 @@ from agentscope_rx.messages import (
     ToolUseBlock,
     timestamp_of,
 )
-from agentscope_rx.state import CallsClosed, InputAccepted, Record
+from agentscope_rx.state import AgentState, CallsClosed, InputAccepted, Record
 from agentscope_rx.wire import clean_text
 
 B = TypeVar("B")
 _INPUT: Final = "a text, a Msg, a list of them, or None to go on"
 CLOSED_TEXT: Final = "This tool call was interrupted; whether it had any effect is not known."
+NOT_RUN_TEXT: Final = "This tool call was not run."
+
+
+class UncertainCalls(StrEnum):
+    """What becomes of tool calls that ran when a process ended, so that nobody knows whether they had an effect.
+
+    `tell`: the model is told so, by a result that says it. `refuse`: no run begins until somebody has found out.
+    """
+
+    TELL = "tell"
+    REFUSE = "refuse"
 
 
 @frozen
@@ -48,15 +60,21 @@ class Intake:
             content=tuple(map(_clean, message.content)),
         )
 
-    def closing(self, call: ToolUseBlock) -> Msg:
+    def closing(self, call: ToolUseBlock, *, text: str = CLOSED_TEXT) -> Msg:
         """The result of a call that nobody can answer any more."""
         result = ToolResultBlock(
             id=call.id,
             name=call.name,
-            output=(TextBlock(text=CLOSED_TEXT),),
+            output=(TextBlock(text=text),),
             state=ToolResultState.INTERRUPTED,
         )
         return self.accept(Msg.tool(result))
+
+    def answering(self, call: ToolUseBlock, outcome: str | ToolResultBlock) -> Msg:
+        """The result of a call, as somebody has found it out."""
+        if isinstance(outcome, str):
+            outcome = ToolResultBlock(id=call.id, name=call.name, output=(TextBlock(text=outcome),))
+        return self.accept(Msg.tool(replace(outcome, id=call.id, name=call.name)))
 
 
 def _clean(block: B) -> B:
@@ -90,7 +108,16 @@ def messages_of(input: str | Msg | Sequence[Msg] | None) -> tuple[Msg, ...]:
     return messages
 
 
-def take_in(history: History, messages: Sequence[Msg], intake: Intake) -> list[Record]:
+def uncertain_calls(state: AgentState) -> tuple[ToolUseBlock, ...]:
+    """The open calls of which nobody knows whether they had an effect."""
+    if not state.dispatched:
+        return ()
+    return tuple(call for call in state.context.open_calls if call.id in state.dispatched)
+
+
+def take_in(
+    history: History, messages: Sequence[Msg], intake: Intake, *, closing: Callable[[ToolUseBlock], str] | None = None
+) -> list[Record]:
     """The records with which a run begins.
 
     Results for open calls come first; open calls that get none are closed, since what follows would otherwise
@@ -100,6 +127,7 @@ def take_in(history: History, messages: Sequence[Msg], intake: Intake) -> list[R
         history: The session's history.
         messages: The input.
         intake: How messages get their identity.
+        closing: What the result of a call says that is closed; None = that nobody knows of any effect.
 
     Raises:
         InvalidToolPairs: A TOOL message answers no open call.
@@ -112,7 +140,10 @@ def take_in(history: History, messages: Sequence[Msg], intake: Intake) -> list[R
         result = message.tool_result
         late = message.role is Role.TOOL and (result is None or result.id not in asked)
         (answers if late else others).append(message)
-    closed = tuple(intake.closing(call) for call in history.append(*answers).open_calls)
+    closed = tuple(
+        intake.closing(call, text=closing(call) if closing else CLOSED_TEXT)
+        for call in history.append(*answers).open_calls
+    )
     records: list[Record] = []
     if answers:
         records.append(InputAccepted(tuple(answers)))

@@ -2,42 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from hashlib import sha256
-from typing import Final, Generic, TypeVar
 
 from agentscope_rx.draft import RequestDraft
+from agentscope_rx.errors import StateUnreadable
 from agentscope_rx.finishing import to_the_end
+from agentscope_rx.recent import Recent
+from agentscope_rx.session.folding import is_checkpoint
 from agentscope_rx.state import AgentState, Record
-from agentscope_rx.stores import SessionKey, StateStore, Stored
+from agentscope_rx.stores import InMemoryStore, SessionKey, StateStore, Stored
 from agentscope_rx.stores.store import ABSENT
-
-K = TypeVar("K")
-V = TypeVar("V")
-_KEPT: Final = 256
-
-
-class _Recent(Generic[K, V]):
-    """The values that were used last, by key; safe from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._values: OrderedDict[K, V] = OrderedDict()
-
-    def get(self, key: K) -> V | None:
-        with self._lock:
-            value = self._values.get(key)
-            if value is not None:
-                self._values.move_to_end(key)
-            return value
-
-    def put(self, key: K, value: V) -> None:
-        with self._lock:
-            self._values[key] = value
-            self._values.move_to_end(key)
-            if len(self._values) > _KEPT:
-                self._values.popitem(last=False)
 
 
 class StateCache:
@@ -48,7 +22,7 @@ class StateCache:
     """
 
     def __init__(self) -> None:
-        self._states: _Recent[tuple[StateStore, SessionKey], tuple[object, AgentState]] = _Recent()
+        self._states: Recent[tuple[StateStore, SessionKey], tuple[object, AgentState]] = Recent()
 
     def find(self, store: StateStore, key: SessionKey, stored: Stored) -> AgentState | None:
         """The state that is stored, if it is known."""
@@ -69,7 +43,7 @@ class RequestCache:
     """The newest request of each session and its level of pressure, so that the next can be compared with it."""
 
     def __init__(self) -> None:
-        self._requests: _Recent[tuple[StateStore, SessionKey], tuple[RequestDraft, int]] = _Recent()
+        self._requests: Recent[tuple[StateStore, SessionKey], tuple[RequestDraft, int]] = Recent()
 
     def find(self, store: StateStore, key: SessionKey) -> tuple[RequestDraft, int] | None:
         """The session's newest request and its level of pressure, if they are known."""
@@ -81,7 +55,7 @@ class RequestCache:
 
 
 class StoredSession:
-    """A session's state, loaded from a store and saved to it.
+    """A session's state, loaded from a store and saved to it, without a log.
 
     `record` changes the state in memory, at once, on the run's loop; `save` writes it where it differs from what
     the store holds.
@@ -97,6 +71,7 @@ class StoredSession:
     def __init__(
         self, state: AgentState, version: int, *, key: SessionKey, store: StateStore, cache: StateCache
     ) -> None:
+        self.step_id, self.recovery = "", None
         self._state = self._saved = state
         self._version = version
         self._key, self._store, self._cache = key, store, cache
@@ -114,18 +89,51 @@ class StoredSession:
             return cls(fresh, ABSENT, key=key, store=store, cache=cache)
         state = cache.find(store, key, stored)
         if state is None:
+            if is_checkpoint(stored.body):
+                raise StateUnreadable(
+                    f"session {key.session_id!r} has a log, and what is stored is a checkpoint of it: open it without "
+                    "state_only(True)"
+                )
             state = AgentState.from_json(stored.body)
         return cls(state, stored.version, key=key, store=store, cache=cache)
+
+    @classmethod
+    def beside(cls, state: AgentState) -> StoredSession:
+        """A session for trying something out: what is recorded in it is kept nowhere."""
+        key = SessionKey(agent_id="nobody", user_id=None, session_id="nobody")
+        return cls(state, ABSENT, key=key, store=InMemoryStore(), cache=StateCache())
 
     @property
     def state(self) -> AgentState:
         """The newest state."""
         return self._state
 
+    @property
+    def durable(self) -> bool:
+        """There is no log."""
+        return False
+
+    @property
+    def pending(self) -> bool:
+        """Nothing waits to be written to a log."""
+        return False
+
     def record(self, record: Record, /) -> AgentState:
         """Fold a record into the state."""
         self._state = self._state.apply(record)
         return self._state
+
+    def begin(self) -> None:
+        """Nothing is noted of a run."""
+
+    def end(self, status: str, reason: str = "") -> None:
+        """Nothing is noted of a run."""
+
+    async def barrier(self) -> None:
+        """There is no log to write to."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
     async def save(self) -> None:
         """Store the state, if it has changed; a cancelled caller waits until the store is done, since what has

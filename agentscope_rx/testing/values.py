@@ -73,12 +73,26 @@ class MemorySession:
 
     def __init__(self, state: AgentState) -> None:
         self._state = state
+        self.step_id = ""
         self.records: list[Record] = []
 
     @property
     def state(self) -> AgentState:
         """The newest state."""
         return self._state
+
+    @property
+    def durable(self) -> bool:
+        """There is no log."""
+        return False
+
+    @property
+    def pending(self) -> bool:
+        """Nothing waits to be written to a log."""
+        return False
+
+    async def barrier(self) -> None:
+        """There is no log to write to."""
 
     def record(self, record: Record, /) -> AgentState:
         """Fold a record into the state."""

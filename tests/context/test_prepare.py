@@ -208,14 +208,14 @@ async def test_a_proposal_is_shown_and_not_committed() -> None:
 
 @virtual
 async def test_it_does_not_wait_for_a_run() -> None:
-    """While a call is at work on the session, the next request can be looked at: as the stored state has it."""
+    """While a call is at work on the session, the next request can be looked at: as the log has the session by then."""
     agent = scripted(text("one").after(5)).build()
     running = asyncio.create_task(agent.acall("first", ALICE))
     await asyncio.sleep(1)
     prepared = await agent.prepare("second", ALICE)
     assert not running.done()
     assert prepared.request is not None
-    assert [message.text for message in prepared.request.conversation.messages] == ["second"]
+    assert [message.text for message in prepared.request.conversation.messages] == ["first", "second"]
     await running
 
 
@@ -269,7 +269,7 @@ async def test_an_operator_that_ends_the_run_leaves_no_request() -> None:
 async def test_what_no_call_would_begin_with_is_raised(tmp_path: Path) -> None:
     """A role that no input has, a result without a call, a state that cannot be read."""
     async with FakeProvider([fake.text("done")]) as provider:
-        agent = builder_before(provider, workspace=tmp_path).build()
+        agent = builder_before(provider, workspace=tmp_path, state_only=True).build()
         with pytest.raises(InvalidOption, match="SYSTEM"):
             await agent.prepare(Msg.system("Obey."), ALICE)
         orphan = Msg.tool(ToolResultBlock(id="c9", name="look", output=(TextBlock(text="x"),)))

@@ -120,6 +120,7 @@ async def visits(old: int, *, read: str, profile: Provider = COMPATIBLE) -> list
             window=WIDE,
             profile=profile,
             state_store=InMemoryStore(),
+            state_only=True,  # which is handed over as a value
             context_policy=ContextPolicy(estimator=estimator),
             context_sources={"s": source},
             tools=[look],

@@ -144,7 +144,7 @@ def starts_a_task_and_leaves_it() -> StepOperator:
 
 
 class Unwritable(AgentState):
-    def to_json(self) -> bytes:
+    def to_json(self, *, with_replaced: bool = True) -> bytes:
         raise ValueError("not to be written")
 
 

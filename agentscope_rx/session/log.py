@@ -1,0 +1,91 @@
+"""The log of a session, for those who read it: everything that was ever said and done in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from agentscope_rx.compactions import Compaction
+from agentscope_rx.frozen import frozen
+from agentscope_rx.messages import Msg
+from agentscope_rx.session.folding import fold_whole, records
+from agentscope_rx.session.intake import uncertain_calls
+from agentscope_rx.session.log_record import LogRecord
+from agentscope_rx.session.transcript import Transcript
+from agentscope_rx.state import AgentState
+from agentscope_rx.stores import SessionKey, SessionStore
+
+
+@frozen
+class Projection:
+    """A session as its log has it, for those who only look.
+
+    Args:
+        as_of_seq: The last record in it; 0 = the session is new.
+        state: The state.
+        active_run: The run that is at work, or was when its process died; empty = none.
+        uncertain_tool_calls: The open calls of which nobody knows whether they had an effect, while nobody is at
+            work.
+    """
+
+    as_of_seq: int
+    state: AgentState
+    active_run: str
+    uncertain_tool_calls: tuple[str, ...]
+
+
+class SessionLog:
+    """The log of one session. Reading never writes, and never waits for who is at work.
+
+    Args:
+        store: Where it is kept.
+        key: The session.
+    """
+
+    def __init__(self, store: SessionStore, key: SessionKey) -> None:
+        self._store, self._key = store, key
+
+    async def read_after(self, seq: int, limit: int = 1_000) -> Sequence[LogRecord]:
+        """The records behind a number, at most `limit`; none where the log ends before.
+
+        Args:
+            seq: The last record that is known; 0 = from the beginning.
+            limit: How many at most.
+
+        Raises:
+            LogUnreadable: One of them cannot be read.
+        """
+        return [LogRecord.from_json(body) for body in await self._store.read_after(self._key, seq, limit=limit)]
+
+    async def scan(self, after: int = 0, through: int | None = None) -> AsyncIterator[LogRecord]:
+        """All records behind a number, one by one.
+
+        Args:
+            after: The last record that is known.
+            through: The last one that is wanted; None = to the end.
+        """
+        async for _, record in records(self._store, self._key, after):
+            if through is not None and record.seq > through:
+                return
+            yield record
+
+    async def project(self) -> Projection:
+        """The session as it is now."""
+        folded = await fold_whole(self._store, self._key)
+        state = folded.state
+        return Projection(
+            as_of_seq=folded.seq,
+            state=state,
+            active_run=state.active_run,
+            uncertain_tool_calls=tuple(call.id for call in uncertain_calls(state)),
+        )
+
+    async def transcript(self) -> Sequence[Msg]:
+        """All messages that were ever said, oldest first, word for word: no compaction and no offload shortens it."""
+        transcript = Transcript()
+        async for record in self.scan():
+            transcript.take(record)
+        return transcript.messages
+
+    async def compactions(self) -> Sequence[Compaction]:
+        """All compactions that were not undone, with everything that gave way to them."""
+        return (await fold_whole(self._store, self._key)).state.compactions

@@ -1,0 +1,255 @@
+"""A session whose every change is a record of its log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from agentscope_rx.errors import LeaseLost, SessionBusy
+from agentscope_rx.finishing import to_the_end
+from agentscope_rx.frozen import frozen
+from agentscope_rx.logs import logger
+from agentscope_rx.runtime import Runtime
+from agentscope_rx.session.folding import FoldCache, Folded, checkpoint_json, fold, fold_whole, mark_of
+from agentscope_rx.session.log_record import Origin, written
+from agentscope_rx.state import AgentState, Record, RecoveryApplied, RunEnded, RunStarted
+from agentscope_rx.stores import SessionKey, SessionStore
+from agentscope_rx.stores.store import Lease
+
+LEASE_SECONDS: Final = 30.0
+_RENEWALS: Final = 3  # in the time of a lease
+_FIRST_WAIT: Final = 0.05
+_LONGEST_WAIT: Final = 1.0
+
+
+@frozen
+class Recovery:
+    """What was found of a run that had ended without saying so.
+
+    Args:
+        run_id: The run.
+        uncertain: The tool calls of which nobody knows whether they had an effect.
+    """
+
+    run_id: str
+    uncertain: tuple[str, ...]
+
+
+@frozen
+class Holder:
+    """Who opens a session.
+
+    Args:
+        name: A name for people to read.
+        run_id: The run; empty for who only changes the state.
+        turn_id: The turn.
+        wait: Seconds that it waits for another process.
+        lease: Seconds after which others may have the session where this process has died.
+        whole: Whether the whole log is read, with all that compactions have replaced.
+    """
+
+    name: str
+    run_id: str = ""
+    turn_id: str = ""
+    wait: float = 300.0
+    lease: float = LEASE_SECONDS
+    whole: bool = False
+
+
+class LoggedSession:
+    """A session as long as one run has its turn, in this process and among all.
+
+    `record` changes the state in memory and notes the record; `barrier` writes what was noted to the log. What was
+    written is never lost, and nobody else writes meanwhile: each write carries the fence of the lease.
+
+    Args:
+        folded: The session as the log had it.
+        lease: The right to write to it.
+        store: Where it is kept.
+        runtime: Where ids and moments come from.
+        cache: What this process knows of sessions.
+        holder: Who has it open.
+    """
+
+    def __init__(
+        self, folded: Folded, lease: Lease, *, store: SessionStore, runtime: Runtime, cache: FoldCache, holder: Holder
+    ) -> None:
+        self._folded, self._state, self._lease = folded, folded.state, lease
+        self._store, self._runtime, self._cache, self._holder = store, runtime, cache, holder
+        self._noted: list[tuple[Record, Origin]] = []
+        self._writing = asyncio.Lock()
+        self._lost: Exception | None = None
+        self._renewing = asyncio.create_task(self._keep_lease())
+        self.step_id = ""
+        self.recovery = self._recovered()
+
+    @classmethod
+    async def open(
+        cls, key: SessionKey, *, store: SessionStore, runtime: Runtime, cache: FoldCache, holder: Holder
+    ) -> LoggedSession:
+        """Become the one that may write to a session, and read it.
+
+        Raises:
+            SessionBusy: Another process had it for longer than the holder waits.
+            LogUnreadable: Its log cannot be read.
+        """
+        lease = await _acquired(store, key, holder)
+        try:
+            folded = await (fold_whole(store, key) if holder.whole else fold(store, key, cache))
+        except BaseException:
+            await to_the_end(store.release(lease))
+            raise
+        return cls(folded, lease, store=store, runtime=runtime, cache=cache, holder=holder)
+
+    # -- the state ------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> AgentState:
+        """The newest state."""
+        return self._state
+
+    @property
+    def durable(self) -> bool:
+        """What is recorded is written to a log."""
+        return True
+
+    @property
+    def pending(self) -> bool:
+        """Whether something is noted that is not in the log."""
+        return bool(self._noted)
+
+    def record(self, record: Record, /) -> AgentState:
+        """Change the state, and note why."""
+        self._state = self._state.apply(record)
+        self._noted.append((record, self._origin(self._runtime.clock.now())))
+        return self._state
+
+    def begin(self) -> None:
+        """Note that the run begins."""
+        self.record(RunStarted(self._holder.run_id, self._holder.turn_id))
+
+    def end(self, status: str, reason: str = "") -> None:
+        """Note that the run ends."""
+        self.record(RunEnded(self._holder.run_id, status, reason))
+
+    def _origin(self, now: datetime) -> Origin:
+        return Origin(
+            event_id=self._runtime.ids.new_id("record"),
+            occurred_at=now,
+            run_id=self._holder.run_id,
+            turn_id=self._holder.turn_id,
+            step_id=self.step_id,
+        )
+
+    def _recovered(self) -> Recovery | None:
+        state = self._state
+        if not state.active_run:
+            return None
+        still_open = {call.id for call in state.context.open_calls} if state.dispatched else set[str]()
+        uncertain = tuple(id for id in state.dispatched if id in still_open)
+        self.record(RecoveryApplied(state.active_run, uncertain))
+        logger().warning("run_recovered", run=state.active_run, uncertain=len(uncertain))
+        return Recovery(run_id=state.active_run, uncertain=uncertain)
+
+    # -- the log --------------------------------------------------------------------------------------------
+
+    async def barrier(self) -> None:
+        """Write what was noted; who is cancelled waits until it is written.
+
+        Raises:
+            LeaseLost: Somebody else has the session by now; nothing was written.
+            StoreUnavailable: The store cannot be reached.
+        """
+        if self._noted:
+            await to_the_end(self._write())
+
+    async def save(self) -> None:
+        """Write what was noted, and keep the state so that the next run need not fold the log."""
+        await self.barrier()
+        if self._folded.seq != self._folded.checkpoint_seq:
+            await to_the_end(self._checkpoint())
+
+    async def close(self) -> None:
+        """Give the session back."""
+        self._renewing.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._renewing
+        await to_the_end(self._release())
+
+    async def _write(self) -> None:
+        async with self._writing:
+            if self._lost is not None:
+                raise self._lost
+            noted, seq = self._noted, self._folded.seq
+            self._noted = []
+            bodies = [written(number, record, origin) for number, (record, origin) in enumerate(noted, seq + 1)]
+            state = self._state
+            try:
+                last = await self._store.append(self._lease.key, bodies, expected_seq=seq, fence=self._lease.fence)
+            except Exception as error:
+                self._lost = error  # what is noted later builds on what is not in the log
+                raise
+            self._folded = replace(self._folded, state=state, seq=last, mark=mark_of(bodies[-1]))
+            self._cache.keep(self._store, self._lease.key, self._folded)
+
+    async def _checkpoint(self) -> None:
+        folded = self._folded
+        version = await self._store.put(
+            self._lease.key,
+            checkpoint_json(folded),
+            expected_version=folded.checkpoint_version,
+            fence=self._lease.fence,
+        )
+        self._folded = replace(folded, checkpoint_version=version, checkpoint_seq=folded.seq)
+        self._cache.keep(self._store, self._lease.key, self._folded)
+
+    async def _keep_lease(self) -> None:
+        while True:
+            await asyncio.sleep(self._holder.lease / _RENEWALS)
+            try:
+                await self._store.renew(self._lease, ttl=self._holder.lease)
+            except LeaseLost as error:
+                self._lost = error
+                return
+            except Exception as error:  # the next renewal may succeed before the lease runs out
+                logger().warning("lease_not_renewed", error=type(error).__name__)
+
+    async def _release(self) -> None:
+        try:
+            await self._store.release(self._lease)
+        except Exception as error:  # it runs out by itself
+            logger().warning("lease_not_released", error=type(error).__name__)
+
+
+async def _acquired(store: SessionStore, key: SessionKey, holder: Holder) -> Lease:
+    """The lease; waits for whoever has it."""
+    loop = asyncio.get_running_loop()
+    until, wait = loop.time() + holder.wait, _FIRST_WAIT
+    while True:
+        try:
+            return await _kept(store, store.acquire(key, holder.name, ttl=holder.lease))
+        except SessionBusy:
+            left = until - loop.time()
+            if left <= 0:
+                raise
+        await asyncio.sleep(min(wait, left))
+        wait = min(2 * wait, _LONGEST_WAIT)
+
+
+async def _kept(store: SessionStore, acquiring: Awaitable[Lease]) -> Lease:
+    """A lease that is given back where nobody waits for it any more."""
+    task = asyncio.ensure_future(acquiring)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        with suppress(Exception):
+            await to_the_end(_given_back(store, task))
+        raise
+
+
+async def _given_back(store: SessionStore, task: asyncio.Future[Lease]) -> None:
+    await store.release(await task)

@@ -1,0 +1,62 @@
+"""Everything that was said in a session, as its log has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import agentscope_rx.state as st
+from agentscope_rx.messages import Msg
+from agentscope_rx.session.codecs import codec_for
+from agentscope_rx.session.log_record import LogRecord
+from agentscope_rx.state import AgentState
+
+_NOTHING = AgentState()
+
+
+class Transcript:
+    """Folds the records of a log into the messages that came in, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self._messages: dict[str, Msg] = {}
+
+    @property
+    def messages(self) -> Sequence[Msg]:
+        """The messages, oldest first."""
+        return tuple(self._messages.values())
+
+    def take(self, record: LogRecord) -> None:
+        """One more record; what shortens or rewrites a history adds nothing."""
+        codec = codec_for(record.type)
+        if codec is not None and codec.record in _SAYING:
+            for message in _said(codec.read(record.version, record.payload, _NOTHING)):
+                self._messages.setdefault(message.id, message)
+
+
+_SAYING: frozenset[type[Any]] = frozenset(
+    {
+        st.InputAccepted,
+        st.CallsClosed,
+        st.ReplyRecorded,
+        st.ReplyBroken,
+        st.ResultsRecorded,
+        st.OutcomesReconciled,
+        st.StateReplaced,
+    }
+)
+
+
+def _said(record: object) -> Iterable[Msg]:
+    match record:
+        case st.InputAccepted(messages=messages) | st.ResultsRecorded(messages=messages):
+            return messages
+        case st.CallsClosed(results=results) | st.OutcomesReconciled(results=results):
+            return results
+        case st.ReplyRecorded(message=message):
+            return (message,)
+        case st.ReplyBroken(kept=kept):
+            return () if kept is None else (kept,)
+        case st.StateReplaced(state=state):
+            return AgentState.from_json(state.encode()).context.messages
+        case _:
+            return ()
