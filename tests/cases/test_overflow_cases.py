@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -200,8 +201,8 @@ def check_recovered(seen: Watched) -> None:
     assert [event.delta for event in seen.of(ev.TextBlockDelta) if not ev.is_aside(event)] == ["done"]
     assert seen.types.count("AGENT_END") == 1
     ends = [event for event in seen.of(ev.ModelCallEnd) if not ev.is_aside(event)]
-    failures = [event.metadata["error"] if event.metadata else None for event in ends]
-    assert failures == [{"class": "ContextOverflow", "kind": "context_overflow"}, None]
+    told = [cast("Mapping[str, Any]", event.metadata or {}).get("error") for event in ends]
+    assert told == [{"class": "ContextOverflow", "kind": "context_overflow"}, None]
     (recovery,) = [each for each in seen.of(ev.Custom) if each.name == "overflow_recovery"]
     order = [seen.events.index(each) for each in (ends[0], recovery, ends[1])]
     assert order == sorted(order)
