@@ -146,8 +146,7 @@ class Attempt:
         plan = self.plan
         covered = tuple(message.id for each in plan.summarised for message in each.messages)
         summary = Exchange(Summary(text=text, model=model, covered=covered).message())
-        head = [message for exchange in (summary, *plan.kept) for message in exchange.messages]
-        return self.step.history.replace_first(plan.at, *head), summary
+        return _beginning_with((summary, *plan.kept), self.step.history, plan.at), summary
 
     def _done(
         self, history: History, outcome: CompactionOutcome, *, notes: Notes | None = None, **figures: Any
@@ -204,8 +203,7 @@ def with_remembered(step: Step) -> Step:
         return step
     if tuple(exchange.id for exchange in islice(step.history, len(known.covered))) != known.covered:
         return step
-    messages = [message for exchange in known.head for message in exchange.messages]
-    return proposed(step, step.history.replace_first(len(known.covered), *messages), NAME)
+    return proposed(step, _beginning_with(known.head, step.history, len(known.covered)), NAME)
 
 
 @frozen(kw_only=False)
@@ -214,6 +212,11 @@ class _Remembered:
 
     covered: tuple[str, ...]
     head: tuple[Exchange, ...]
+
+
+def _beginning_with(head: Sequence[Exchange], history: History, count: int) -> History:
+    """A history with exchanges in the place of its first; those that stay are the same objects, and so no change."""
+    return History(leaves=(*History(head).leaves, *history.replace_first(count).leaves))
 
 
 def _of_known(before: History, messages: Sequence[Msg]) -> History:
