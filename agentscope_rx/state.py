@@ -213,7 +213,7 @@ class CompactionUndone:
         if undone is None:
             known = ", ".join(each.id for each in state.compactions) or "none"
             raise UndoRefused(f"the session has no compaction {self.id!r}; it has {known}")
-        if not undone.begins(state.context):
+        if undone is not state.compactions[-1] or not undone.begins(state.context):
             raise UndoRefused(f"the compaction {self.id!r} lies below a later one: undo that first")
         kept = state.context.replace_first(len(undone.by))
         context = History(leaves=(*undone.replaced.leaves, *kept.leaves))
@@ -247,7 +247,7 @@ def _appended(state: AgentState, messages: Sequence[Msg]) -> AgentState:
 def _compaction(decision: CompactionDecision, at: str, before: History, after: History) -> Compaction:
     """What gave way at the beginning of a history, and what took its place: all before the part that both end with."""
     old, new = list(before), list(after)
-    while old and new and old[-1].id == new[-1].id:
+    while old and len(new) > 1 and old[-1].id == new[-1].id:
         del old[-1], new[-1]
     return Compaction(
         id=decision.id,
