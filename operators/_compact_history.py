@@ -9,8 +9,9 @@ from agentscope_rx.compaction.triggers import OVER_BUDGET, Situation, objection_
 from agentscope_rx.compactions import MESSAGES, REPLIES, CompactionOutcome
 from agentscope_rx.context.limit import request_limit
 from agentscope_rx.context.policy import ContextPolicy
-from agentscope_rx.history import History
+from agentscope_rx.history import Exchange, History
 from agentscope_rx.lifting import Operator
+from agentscope_rx.messages import Msg
 from agentscope_rx.operators._compaction import NAME, Attempt, with_remembered
 from agentscope_rx.operators._summary_call import Summariser
 from agentscope_rx.request_tokens import fixed_tokens
@@ -107,12 +108,10 @@ def _futile(plan: Cut, now: Situation, movable: int) -> str:
 
 
 def _movable(history: History, counter: TokenCounter) -> int:
-    """What the newest exchange would cost less, were its results in files."""
-    newest = history.last
-    if newest is None:
-        return 0
-    tokens = counter.items(newest)
-    return sum(max(0, cost - _RESULT_OVERHEAD) for cost in tokens[1:])
+    """What the newest exchange would cost less, were the texts of its results in files."""
+    results = (message.tool_result for message in (history.last.messages if history.last else ()))
+    texts = (Exchange(Msg.user(result.text)) for result in results if result is not None)
+    return sum(max(0, text.measure(counter) - _RESULT_OVERHEAD) for text in texts)
 
 
 def _messages_note(config: CompactionConfig) -> str:

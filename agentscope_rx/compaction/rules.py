@@ -64,9 +64,9 @@ def signed_reasoning_is_untouched(before: History, after: History) -> str | None
 
 
 def pending_calls_stay(before: History, after: History) -> str | None:
-    """No call that waits is taken out or answered by a shortening."""
-    waiting = [call.id for call in before.open_calls]
-    return None if waiting == [call.id for call in after.open_calls] else f"the calls {waiting} waited"
+    """No call that waits is taken out, answered or put in other words by a shortening."""
+    waiting = before.open_calls
+    return None if waiting == after.open_calls else f"the calls {[call.id for call in waiting]} waited"
 
 
 def latest_user_input_stays(before: History, after: History) -> str | None:
