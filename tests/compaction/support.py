@@ -43,8 +43,11 @@ from agentscope_rx.operators import (
 )
 from agentscope_rx.pulling import last
 from agentscope_rx.requests import ExecutionConfig, Model
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.state import AgentState
 from agentscope_rx.step import ModelCard, Step
-from agentscope_rx.testing import RecordingRun, ScriptedModel, a_run, a_step
+from agentscope_rx.testing import RecordingRun, ScriptedModel, a_run, a_runtime, a_step
+from agentscope_rx.testing.values import MemorySession
 from agentscope_rx.workspace import InMemoryWorkspace
 from tests.context.support import CharEstimator
 
@@ -77,6 +80,14 @@ def seen(id: str, call: str, *output: str | DataBlock, name: str = "look", **fie
     """A result."""
     blocks: list[OutputBlock] = [TextBlock(text=each) if isinstance(each, str) else each for each in output]
     return replace(Msg.tool(ToolResultBlock(id=call, name=name, output=tuple(blocks), **fields)), id=id)
+
+
+def calls_of(count: int, size: int = 2, *, name: str = "look", **arguments: object) -> list[Msg]:
+    """So many calls `a0`, `a1`, each with a result `r0`, `r1` of so many characters."""
+    made: list[Msg] = []
+    for at in range(count):
+        made += [asked(f"a{at}", f"c{at}", name=name, **arguments), seen(f"r{at}", f"c{at}", "x" * size, name=name)]
+    return made
 
 
 def steps(count: int, *, size: int = 100, first: str = "the task", at: int = 0) -> History:
@@ -186,7 +197,13 @@ def card(*script: Any, window: int | None = None, own: bool = True, name: str = 
 def step_of(history: History | RecordingRun, **fields: Any) -> Step:
     """A step over a session that holds this history, of a model whose tokens are characters."""
     run = history if isinstance(history, RecordingRun) else a_run(history)
-    return a_step(run=run, **{"card": card(), **fields})
+    usual: dict[str, Any] = {"run": run, "card": card()}
+    return a_step(**{**usual, **fields})
+
+
+def run_of(state: AgentState) -> RecordingRun:
+    """A run over a session in this state."""
+    return RecordingRun(MemorySession(state), context=RuntimeContext(), runtime=a_runtime())
 
 
 async def passed(step: Step, *operators: Operator, commit: bool = True) -> Step:
