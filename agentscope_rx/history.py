@@ -344,7 +344,7 @@ def edits_between(before: History, after: History) -> tuple[Edit, ...]:
     """What turns `before` into `after`, found by exchange id.
 
     Raises:
-        ValueError: Exchanges were reordered, or some were added that take no other's place.
+        ValueError: Exchanges were reordered, one is there twice, or some were added that take no other's place.
     """
     if before is after:
         return ()
@@ -376,6 +376,8 @@ def edits_between(before: History, after: History) -> tuple[Edit, ...]:
             if old[i] is not new[j]:
                 found.append(Edit((old[i],), (new[j],)))
             i, j = i + 1, j + 1
+        elif i < len(old) or j < len(new):
+            raise ValueError(f"exchange {(old[i] if i < len(old) else new[j]).id!r} is there more than once")
     return tuple(found)
 
 

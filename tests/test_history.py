@@ -471,6 +471,17 @@ def test_what_comes_first_may_stand_for_what_goes_behind(kept: int, gone: int, r
         edits_between(before, History([summary, *head, *list(before)[kept : kept + gone], *tail]))
 
 
+@given(histories(), st.data())
+def test_an_exchange_that_is_there_twice_is_refused(history: History, data: st.DataObject) -> None:
+    """Wherever the second one is; nothing is searched for ever."""
+    items = list(history)
+    assume(items)
+    at = data.draw(st.integers(0, len(items) - 1))
+    items.insert(data.draw(st.integers(0, len(items))), items[at])
+    with pytest.raises(ValueError, match="more than once|reordered"):
+        edits_between(history, History(items))
+
+
 def test_what_edits_look_like() -> None:
     """Neighbours that gave way are one edit with what took their place; a rewritten exchange is one by itself."""
     before = History.of(*(said(f"m{at}") for at in range(6)))
