@@ -190,6 +190,10 @@ class Attempt:
         if not step.card.own:
             ids = tuple(exchange.id for exchange in islice(self.step.history, self.plan.at))
             head = tuple(islice(step.history, 1 + len(self.plan.kept)))
+            known = _remembered(step)
+            if known is not None and self.plan.earlier is known.head[0]:
+                # No session holds that summary: what it stands for does.
+                ids = (*known.covered, *ids[len(known.head) :])
             step.run.materials[_REMEMBERED.format(step.card.name)] = _Remembered(ids, head)
 
     def _emit(self, what: str, **value: object) -> None:
@@ -198,12 +202,17 @@ class Attempt:
 
 def with_remembered(step: Step) -> Step:
     """The step with the summary in its history that an earlier step has made for the same standing-in model."""
-    known = step.run.materials.get(_REMEMBERED.format(step.card.name))
-    if step.card.own or not isinstance(known, _Remembered):
+    known = _remembered(step)
+    if step.card.own or known is None:
         return step
     if tuple(exchange.id for exchange in islice(step.history, len(known.covered))) != known.covered:
         return step
     return proposed(step, _beginning_with(known.head, step.history, len(known.covered)), NAME)
+
+
+def _remembered(step: Step) -> _Remembered | None:
+    known = step.run.materials.get(_REMEMBERED.format(step.card.name))
+    return known if isinstance(known, _Remembered) else None
 
 
 @frozen(kw_only=False)
