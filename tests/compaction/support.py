@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 from hypothesis import strategies as st
@@ -171,8 +172,7 @@ def small_operators(*, budget: int = 100_000, workspace: InMemoryWorkspace | Non
     workspace, policy = workspace or InMemoryWorkspace(), ContextPolicy(max_input_tokens=budget)
     eviction = ToolResultEvictionConfig(max_result_chars=120, preview_chars=20)
     compact = CompactionConfig(trigger_messages=6, keep_tokens=0, keep_messages=3, prune=None)
-    notes = (f"notes {number}" for number in range(10**6))
-    model = ScriptedModel(notes, name="writer", context_window=1_000_000)
+    model = ScriptedModel(repeat("notes"), name="writer", context_window=1_000_000)
     return {
         "offload_tool_results": offload_tool_results(config=eviction, workspace=workspace),
         "truncate_arguments": truncate_arguments(
