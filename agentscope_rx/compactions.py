@@ -188,5 +188,8 @@ class _Count:
 MESSAGES: Final[Measure[int]] = _Count(lambda _: True)
 """How many messages a history holds."""
 
+SUMMARIES: Final[Measure[int]] = _Count(is_summary)
+"""How many summaries it holds."""
+
 REPLIES: Final[Measure[int]] = _Count(lambda message: message.role is Role.ASSISTANT)
 """How many replies of the model it holds, which is how many steps it remembers."""

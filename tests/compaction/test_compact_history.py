@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -452,7 +452,10 @@ async def test_before_that_raises_changes_nothing() -> None:
     assert (failed["compaction_id"], failed["error_type"]) == ("compaction-1", "OSError")
 
 
-def strategy_of(made: Any) -> CompactionConfig:
+Make: TypeAlias = Callable[[list[Msg]], list[Msg]]
+
+
+def strategy_of(made: Make | Exception | list[Msg] | None) -> CompactionConfig:
     """A config with a strategy that gives this, or raises it."""
 
     async def strategy(request: CompactionRequest) -> Sequence[Msg] | None:
@@ -490,19 +493,19 @@ def test_a_strategy_that_gives_nothing(nothing: Any) -> None:
     tried()
 
 
-@pytest.mark.parametrize(
-    ("made", "outcome", "reason"),
-    [
-        (lambda messages: messages[-2:], "refused", "breaks_rule:latest_user_input_stays"),
-        (lambda messages: [messages[0], said("x"), *messages[1:3], *messages[7:]], "failed", "edit_refused"),
-        (lambda messages: [messages[0], said("a1", "in other words")], "refused", "breaks_rule:calls_keep"),
-        (lambda messages: [messages[0], messages[2]], "failed", "invalid_tool_pairs"),
-        (lambda messages: [*messages[3:5], messages[0], *messages[1:3]], "failed", "edit_refused"),
-        (lambda messages: messages, "refused", "no_gain"),
-        (RuntimeError("odd"), "failed", "RuntimeError"),
-    ],
-)
-def test_a_strategy_that_is_no_good(made: Any, outcome: str, reason: str) -> None:
+NO_GOOD: list[tuple[Make | Exception, str, str]] = [
+    (lambda messages: messages[-2:], "refused", "breaks_rule:latest_user_input_stays"),
+    (lambda messages: [messages[0], said("x"), *messages[1:3], *messages[7:]], "failed", "edit_refused"),
+    (lambda messages: [messages[0], said("a1", "in other words")], "refused", "breaks_rule:calls_keep"),
+    (lambda messages: [messages[0], messages[2]], "failed", "invalid_tool_pairs"),
+    (lambda messages: [*messages[3:5], messages[0], *messages[1:3]], "failed", "edit_refused"),
+    (lambda messages: messages, "refused", "no_gain"),
+    (RuntimeError("odd"), "failed", "RuntimeError"),
+]
+
+
+@pytest.mark.parametrize(("made", "outcome", "reason"), NO_GOOD)
+def test_a_strategy_that_is_no_good(made: Make | Exception, outcome: str, reason: str) -> None:
     """One that breaks a rule, gains nothing or raises leaves the history as it is."""
 
     @virtual

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
 
-from agentscope_rx import ContextPolicy, GenerateOptions, HarnessAgent, RuntimeContext
+from agentscope_rx import ContextBlock, ContextPolicy, GenerateOptions, HarnessAgent, RuntimeContext
 from agentscope_rx.compaction import CompactionConfig
 from agentscope_rx.compactions import is_summary
 from agentscope_rx.errors import BadRequest, ContextOverflow, OutputCap, ProviderError, ServerFailed
@@ -15,6 +15,7 @@ from agentscope_rx.events import AgentEvent, Custom, ModelCallStart
 from agentscope_rx.history import History
 from agentscope_rx.lifting import history_operator
 from agentscope_rx.messages import Msg, Role
+from agentscope_rx.requests import ModelChunk, ModelRequest
 from agentscope_rx.step import Step
 from agentscope_rx.testing import ScriptedModel, calls, text
 from agentscope_rx.tools import tool
@@ -164,9 +165,12 @@ async def test_its_second_summary_is_paid_for_once_too() -> None:
     work = iter([*wanted, "done"])
 
     class Other(ScriptedModel):
-        async def stream(self, request: Any, /) -> Any:
-            self._script = notes if request.purpose == "summary" else work  # type: ignore[assignment]
-            async for chunk in super().stream(request):
+        """Writes notes whenever it is asked for some."""
+
+        async def stream(self, request: ModelRequest, /) -> AsyncIterator[ModelChunk]:
+            self.requests.append(request)
+            script = notes if request.purpose == "summary" else work
+            async for chunk in ScriptedModel([next(script)]).stream(request):
                 yield chunk
 
     the = Agent([down()], tools=[much])
@@ -210,9 +214,8 @@ def overflow(limit: int | None = None) -> ContextOverflow:
 
 def plain(*script: Any, **options: Any) -> HarnessAgent:
     """An agent whose tokens are characters."""
-    return scripted(
-        *script, **{"context_policy": POLICY, "workspace_context": False, "tools": [look], **options}
-    ).build()
+    usual: dict[str, Any] = {"context_policy": POLICY, "workspace_context": False, "tools": [look]}
+    return scripted(*script, **{**usual, **options}).build()
 
 
 async def after(agent: HarnessAgent, history: Iterable[Msg] = OLD, input: str = "go on") -> Seen:
@@ -445,8 +448,6 @@ async def test_pressure_is_told_when_its_level_changes() -> None:
     words: dict[str, str] = {}
 
     async def source(request: Any) -> Any:
-        from agentscope_rx import ContextBlock
-
         return [ContextBlock.runtime("load", words["text"], required=True)]
 
     agent = plain(
