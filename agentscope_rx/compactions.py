@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from itertools import islice
@@ -92,8 +92,10 @@ class Compaction:
         trigger: What asked for it.
         tokens_before: What the history cost.
         tokens_after: What it cost afterwards.
-        replaced: The exchanges that gave way, as the session held them; None = only the session's log holds them.
-        by: The ids of the exchanges in their place.
+        replaced: The exchanges that gave way, as the session held them; empty where only the session's
+            log holds them.
+        by: The ids of the exchanges in their place; of a strategy that has only left something out, the first one
+            behind it, which is also the last of `replaced`.
     """
 
     id: str
@@ -102,7 +104,7 @@ class Compaction:
     trigger: str
     tokens_before: int
     tokens_after: int
-    replaced: History | None
+    replaced: History
     by: tuple[str, ...]
 
     def begins(self, history: History) -> bool:
@@ -120,24 +122,28 @@ def expanded(compactions: Sequence[Compaction], id: str) -> tuple[Msg, ...]:
     Raises:
         UndoRefused: There is no such compaction.
     """
-    by_id = {compaction.id: compaction for compaction in compactions}
-    if id not in by_id:
-        raise UndoRefused(f"the session has no compaction {id!r}; it has {', '.join(by_id) or 'none'}")
-    by_summary = {compaction.by[0]: compaction for compaction in compactions if compaction.by}
+    place = {compaction.id: at for at, compaction in enumerate(compactions)}
+    if id not in place:
+        raise UndoRefused(f"the session has no compaction {id!r}; it has {', '.join(place) or 'none'}")
+    by_first: dict[str, list[int]] = {}
+    for at, compaction in enumerate(compactions):
+        for first in compaction.by[:1]:
+            by_first.setdefault(first, []).append(at)
     found: list[Msg] = []
     # Not by recursion: in a long session each compaction lies in the next. What an earlier one has left behind its
-    # summary is part of what it replaced, and passed over where it stands again.
-    waiting: list[tuple[Iterator[Exchange], set[str]]] = [(iter(by_id[id].replaced or ()), set())]
+    # summary is part of what it replaced, and passed over where it stands again. Only an earlier one: a strategy may
+    # leave an old message at the beginning, which then is part of what it replaced and of what it left.
+    waiting = [(place[id], iter(compactions[place[id]].replaced), set[str]())]
     while waiting:
-        exchanges, told = waiting[-1]
+        at, exchanges, told = waiting[-1]
         exchange = next(exchanges, None)
         if exchange is None:
             waiting.pop()
         elif exchange.id in told:
             continue
-        elif (earlier := by_summary.get(exchange.id)) is not None:
-            told.update(earlier.by)
-            waiting.append((iter(earlier.replaced or ()), set()))
+        elif (earlier := max((each for each in by_first.get(exchange.id, ()) if each < at), default=None)) is not None:
+            told.update(compactions[earlier].by)
+            waiting.append((earlier, iter(compactions[earlier].replaced), set()))
         else:
             found.extend(exchange.messages)
     return tuple(found)
@@ -182,6 +188,9 @@ class _Count:
 
 MESSAGES: Final[Measure[int]] = _Count(lambda _: True)
 """How many messages a history holds."""
+
+SUMMARIES: Final[Measure[int]] = _Count(is_summary)
+"""How many summaries it holds."""
 
 REPLIES: Final[Measure[int]] = _Count(lambda message: message.role is Role.ASSISTANT)
 """How many replies of the model it holds, which is how many steps it remembers."""

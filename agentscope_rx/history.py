@@ -8,7 +8,7 @@ exchange and each leaf.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final, Protocol, TypeVar, cast
@@ -313,7 +313,10 @@ _NAMELESS: Final[Measure[bool]] = _Nameless()
 
 @frozen(kw_only=False)
 class Edit:
-    """Neighbouring exchanges that gave way to others: at once manifest entry, log record and unit of undo."""
+    """Neighbouring exchanges that gave way to others: at once manifest entry, log record and unit of undo.
+
+    One that is in both has stayed, behind what stands for the others.
+    """
 
     removed: tuple[Exchange, ...]
     inserted: tuple[Exchange, ...]
@@ -343,7 +346,7 @@ def edits_between(before: History, after: History) -> tuple[Edit, ...]:
     What comes before an exchange that stays, and takes the place of those behind it, makes one edit with it.
 
     Raises:
-        ValueError: Exchanges were reordered, or some were added that take no other's place.
+        ValueError: Exchanges were reordered, one is there twice, or some were added that take no other's place.
     """
     if before is after:
         return ()
@@ -358,13 +361,15 @@ def edits_between(before: History, after: History) -> tuple[Edit, ...]:
         while j < len(new) and new[j].id not in common:
             j += 1
         if j > came and i == gone:
-            while i < len(old) and j < len(new) and old[i].id == new[j].id:
-                i, j = i + 1, j + 1
-            behind = i
+            # A summary stands at the very beginning, also where what the user said last does and stays.
+            kept = _kept_between(old[i:], new[j:], common) if not gone and not came else 0
+            if not kept:
+                raise ValueError(f"exchange {new[came].id!r} was added but takes no other's place")
+            i, j = i + kept, j + kept
             while i < len(old) and old[i].id not in common:
                 i += 1
-            if i == behind:
-                raise ValueError(f"exchange {new[came].id!r} was added but takes no other's place")
+            while j < len(new) and new[j].id not in common:
+                j += 1
         if i > gone:
             found.append(Edit(tuple(old[gone:i]), tuple(new[came:j])))
         if i < len(old) and j < len(new):
@@ -373,7 +378,17 @@ def edits_between(before: History, after: History) -> tuple[Edit, ...]:
             if old[i] is not new[j]:
                 found.append(Edit((old[i],), (new[j],)))
             i, j = i + 1, j + 1
+        elif i < len(old) or j < len(new):
+            raise ValueError(f"exchange {(old[i] if i < len(old) else new[j]).id!r} is there more than once")
     return tuple(found)
+
+
+def _kept_between(old: Sequence[Exchange], new: Sequence[Exchange], common: Collection[str]) -> int:
+    """How many exchanges stay before the next that gives way; 0 where none does."""
+    at = 0
+    while at < min(len(old), len(new)) and old[at].id == new[at].id:
+        at += 1
+    return at if at < len(old) and old[at].id not in common else 0
 
 
 def apply_edits(edits: Sequence[Edit], view: History) -> History:
@@ -383,25 +398,17 @@ def apply_edits(edits: Sequence[Edit], view: History) -> History:
     redacted stays redacted. Leaves that no edit touches stay the same objects.
     """
     edit_of = {exchange.id: edit for edit in edits for exchange in edit.removed}
-    stay = {id(exchange) for edit in edits for exchange in edit.removed}
-    shown = {
-        exchange.id: exchange
-        for leaf in view.leaves
-        for exchange in leaf.exchanges
-        if exchange.id in edit_of and not edit_of[exchange.id].rewrites
-    }
     leaves: list[Leaf] = []
     placed: set[int] = set()
     for leaf in view.leaves:
         if any(exchange.id in edit_of for exchange in leaf.exchanges):
-            edited = _edited(leaf, edit_of, placed)
-            leaves.extend(History(shown.get(x.id, x) if id(x) in stay else x for x in edited).leaves)
+            leaves.extend(History(_edited(leaf, edit_of, placed, view)).leaves)
         else:
             leaves.append(leaf)
     return view if _same(leaves, view.leaves) else History(leaves=tuple(leaves))
 
 
-def _edited(leaf: Leaf, edit_of: Mapping[str, Edit], placed: set[int]) -> Iterator[Exchange]:
+def _edited(leaf: Leaf, edit_of: Mapping[str, Edit], placed: set[int], view: History) -> Iterator[Exchange]:
     """The exchanges of a leaf after the edits; what an edit inserts comes once, in the place of the first removed."""
     for exchange in leaf.exchanges:
         edit = edit_of.get(exchange.id)
@@ -411,7 +418,21 @@ def _edited(leaf: Leaf, edit_of: Mapping[str, Edit], placed: set[int]) -> Iterat
             yield edit.inserted[0] if exchange is edit.removed[0] else exchange
         elif id(edit) not in placed:
             placed.add(id(edit))
-            yield from edit.inserted
+            yield from _placed(edit, view)
+
+
+def _placed(edit: Edit, view: History) -> Iterator[Exchange]:
+    """What an edit inserts; of what has stayed the view's version, and nothing where the view leaves it out."""
+    stayed = {each.id: each for each in edit.removed} if len(edit.removed) > 1 else {}
+    if stayed.keys().isdisjoint(each.id for each in edit.inserted):
+        yield from edit.inserted
+        return
+    shown = {each.id: each for each in view if each.id in stayed}
+    for each in edit.inserted:
+        if each.id not in stayed:
+            yield each
+        elif (version := shown.get(each.id)) is not None:
+            yield each if version is stayed[each.id] else version
 
 
 # -- small steps --------------------------------------------------------------------------------------------

@@ -226,9 +226,9 @@ class CompactionUndone:
         if undone is None:
             known = ", ".join(each.id for each in state.compactions) or "none"
             raise UndoRefused(f"the session has no compaction {self.id!r}; it has {known}")
-        if not undone.begins(state.context):
+        if undone is not state.compactions[-1] or not undone.begins(state.context):
             raise UndoRefused(f"the compaction {self.id!r} lies below a later one: undo that first")
-        if undone.replaced is None:
+        if not undone.replaced.leaves:
             raise UndoRefused(f"what the compaction {self.id!r} has replaced is in the session's log: read that first")
         kept = state.context.replace_first(len(undone.by))
         context = History(leaves=(*undone.replaced.leaves, *kept.leaves))
@@ -372,7 +372,7 @@ class StateReplaced:
 def _compaction(decision: CompactionDecision, at: str, before: History, after: History) -> Compaction:
     """What gave way at the beginning of a history, and what took its place: all before the part that both end with."""
     old, new = list(before), list(after)
-    while old and new and old[-1].id == new[-1].id:
+    while old and len(new) > 1 and old[-1].id == new[-1].id:
         del old[-1], new[-1]
     return Compaction(
         id=decision.id,
@@ -423,7 +423,7 @@ def _history_json(history: History) -> bytes:
 
 def _compaction_json(compaction: Compaction, with_replaced: bool) -> bytes:
     fields = to_json({name: getattr(compaction, name) for name in _COMPACTION_FIELDS})
-    if compaction.replaced is None or not with_replaced:
+    if not compaction.replaced.leaves or not with_replaced:
         return fields
     return fields[:-1] + b',"replaced":' + _history_json(compaction.replaced) + b"}"
 
@@ -441,12 +441,12 @@ class _StoredCompaction:
     trigger: str = ""
     tokens_before: int = 0
     tokens_after: int = 0
-    replaced: tuple[Msg, ...] | None = None
+    replaced: tuple[Msg, ...] = ()
     by: tuple[str, ...] = ()
 
     def as_compaction(self) -> Compaction:
-        replaced = None if self.replaced is None else History.of(*self.replaced)
-        return Compaction(replaced=replaced, **{name: getattr(self, name) for name in _COMPACTION_FIELDS})
+        fields = {name: getattr(self, name) for name in _COMPACTION_FIELDS}
+        return Compaction(replaced=History.of(*self.replaced), **fields)
 
 
 @frozen

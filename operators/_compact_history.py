@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from agentscope_rx.compaction.config import CompactionConfig
@@ -9,8 +9,9 @@ from agentscope_rx.compaction.triggers import OVER_BUDGET, Situation, objection_
 from agentscope_rx.compactions import MESSAGES, REPLIES, CompactionOutcome
 from agentscope_rx.context.limit import request_limit
 from agentscope_rx.context.policy import ContextPolicy
-from agentscope_rx.history import History
+from agentscope_rx.history import Exchange, History, Measure
 from agentscope_rx.lifting import Operator
+from agentscope_rx.messages import Msg
 from agentscope_rx.operators._compaction import NAME, Attempt, with_remembered
 from agentscope_rx.operators._summary_call import Summariser
 from agentscope_rx.request_tokens import fixed_tokens
@@ -84,19 +85,23 @@ def _situation(step: Step, counter: TokenCounter, policy: ContextPolicy) -> Situ
         budget=max(1, budget),
         newest_tokens=newest.measure(counter) if newest is not None else 0,
         pressed=step.pressed is not None,
-        cached=_is_cached(history),
+        cached=bool(history.measure(_CACHED)),
         state=step.state.compaction,
     )
 
 
-def _is_cached(history: History) -> bool:
-    """Whether the last reply said that the provider had the beginning of the request in its cache."""
-    for leaf in reversed(history.leaves):
-        for exchange in reversed(leaf.exchanges):
-            usage = exchange.messages[0].usage
-            if usage is not None:
-                return usage.cached_tokens > 0
-    return False
+class _Cached:
+    """Whether the last reply that tells its usage had the request's beginning from a cache, as a measure."""
+
+    def of(self, exchange: Exchange, /) -> bool | None:
+        usage = exchange.messages[0].usage
+        return None if usage is None else usage.cached_tokens > 0
+
+    def join(self, parts: Sequence[bool | None], /) -> bool | None:
+        return next((part for part in reversed(parts) if part is not None), None)
+
+
+_CACHED: Final[Measure[bool | None]] = _Cached()
 
 
 def _futile(plan: Cut, now: Situation, movable: int) -> str:
@@ -107,12 +112,10 @@ def _futile(plan: Cut, now: Situation, movable: int) -> str:
 
 
 def _movable(history: History, counter: TokenCounter) -> int:
-    """What the newest exchange would cost less, were its results in files."""
-    newest = history.last
-    if newest is None:
-        return 0
-    tokens = counter.items(newest)
-    return sum(max(0, cost - _RESULT_OVERHEAD) for cost in tokens[1:])
+    """What the newest exchange would cost less, were the texts of its results in files."""
+    results = (message.tool_result for message in (history.last.messages if history.last else ()))
+    texts = (Exchange(Msg.user(result.text)) for result in results if result is not None)
+    return sum(max(0, text.measure(counter) - _RESULT_OVERHEAD) for text in texts)
 
 
 def _messages_note(config: CompactionConfig) -> str:

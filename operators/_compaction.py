@@ -146,8 +146,7 @@ class Attempt:
         plan = self.plan
         covered = tuple(message.id for each in plan.summarised for message in each.messages)
         summary = Exchange(Summary(text=text, model=model, covered=covered).message())
-        head = [message for exchange in (summary, *plan.kept) for message in exchange.messages]
-        return self.step.history.replace_first(plan.at, *head), summary
+        return _beginning_with((summary, *plan.kept), self.step.history, plan.at), summary
 
     def _done(
         self, history: History, outcome: CompactionOutcome, *, notes: Notes | None = None, **figures: Any
@@ -191,6 +190,10 @@ class Attempt:
         if not step.card.own:
             ids = tuple(exchange.id for exchange in islice(self.step.history, self.plan.at))
             head = tuple(islice(step.history, 1 + len(self.plan.kept)))
+            known = _remembered(step)
+            if known is not None and self.plan.earlier is known.head[0]:
+                # No session holds that summary: what it stands for does.
+                ids = (*known.covered, *ids[len(known.head) :])
             step.run.materials[_REMEMBERED.format(step.card.name)] = _Remembered(ids, head)
 
     def _emit(self, what: str, **value: object) -> None:
@@ -199,13 +202,17 @@ class Attempt:
 
 def with_remembered(step: Step) -> Step:
     """The step with the summary in its history that an earlier step has made for the same standing-in model."""
-    known = step.run.materials.get(_REMEMBERED.format(step.card.name))
-    if step.card.own or not isinstance(known, _Remembered):
+    known = _remembered(step)
+    if step.card.own or known is None:
         return step
     if tuple(exchange.id for exchange in islice(step.history, len(known.covered))) != known.covered:
         return step
-    messages = [message for exchange in known.head for message in exchange.messages]
-    return proposed(step, step.history.replace_first(len(known.covered), *messages), NAME)
+    return proposed(step, _beginning_with(known.head, step.history, len(known.covered)), NAME)
+
+
+def _remembered(step: Step) -> _Remembered | None:
+    known = step.run.materials.get(_REMEMBERED.format(step.card.name))
+    return known if isinstance(known, _Remembered) else None
 
 
 @frozen(kw_only=False)
@@ -214,6 +221,11 @@ class _Remembered:
 
     covered: tuple[str, ...]
     head: tuple[Exchange, ...]
+
+
+def _beginning_with(head: Sequence[Exchange], history: History, count: int) -> History:
+    """A history with exchanges in the place of its first; those that stay are the same objects, and so no change."""
+    return History(leaves=(*History(head).leaves, *history.replace_first(count).leaves))
 
 
 def _of_known(before: History, messages: Sequence[Msg]) -> History:

@@ -9,7 +9,7 @@ from agentscope_rx.context.limit import request_limit
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.history import Exchange, History
 from agentscope_rx.lifting import Operator, proposed
-from agentscope_rx.messages import Msg, ToolResultBlock
+from agentscope_rx.messages import Msg, ToolResultBlock, ToolUseBlock
 from agentscope_rx.operators._moved_results import OFFLOADED, Found, ResultMover
 from agentscope_rx.request_tokens import draft_tokens
 from agentscope_rx.step import Step
@@ -118,6 +118,6 @@ def _with_fewer_previews(step: Step, counter: TokenCounter, policy: ContextPolic
 
 
 def _tokens(message: Msg, counter: TokenCounter) -> int:
-    """What a TOOL message costs, which is no exchange by itself."""
-    result = message.tool_result
-    return Exchange(Msg.user("" if result is None else result.text)).measure(counter)
+    """What a TOOL message costs, its media too; it is no exchange by itself."""
+    calls = (ToolUseBlock(id=result.id, name=result.name) for result in message.blocks(ToolResultBlock))
+    return counter.items(Exchange(Msg.assistant(*calls), message))[1]

@@ -37,7 +37,8 @@ def offload_tool_results(*, config: ToolResultEvictionConfig, workspace: Workspa
     async def offloaded(step: Step, found: list[Found]) -> Step:
         if found:
             step = await mover.move(step, found, preview_chars=config.preview_chars)
-        shown = [*oversized(step.draft.conversation, config)]  # what this request shows in other words
+        tried = {id(result) for _, result in found}  # the rest is what this request shows in other words
+        shown = [each for each in oversized(step.draft.conversation, config) if id(each[1]) not in tried]
         return await mover.move_shown(step, shown, preview_chars=config.preview_chars) if shown else step
 
     note = f"over {config.max_result_chars:,} characters"

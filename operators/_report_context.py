@@ -173,9 +173,9 @@ def tell_of(step: Step, policy: ContextPolicy | None, error: Exception | None) -
 
 
 def _tell_pressure(step: Step, manifest: ContextManifest) -> None:
-    before, level = step.run.pressure_level, manifest.pressure_level
-    if level < before and manifest.pressure >= manifest.pressure_levels[before - 1] - _HYSTERESIS:
-        return
+    before, shares = step.run.pressure_level, manifest.pressure_levels
+    held = sum(manifest.pressure >= share - _HYSTERESIS for share in shares[:before])
+    level = max(manifest.pressure_level, held)
     if level != before:
         step.run.pressure_level = level
         value = {

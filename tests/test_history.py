@@ -453,6 +453,35 @@ def test_bare_insertion_is_refused(history: History, data: st.DataObject) -> Non
         edits_between(history, history.append(said("new")))
 
 
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(0, 70), st.data())
+def test_what_comes_first_may_stand_for_what_goes_behind(kept: int, gone: int, rest: int, data: st.DataObject) -> None:
+    """A summary before messages that stay is an edit: applied it gives the same, and views keep what they show."""
+    before = long(kept + gone + rest)
+    head, tail = list(before)[:kept], list(before)[kept + gone :]
+    summary = Exchange(said("new"))
+    after = History(leaves=(*History([summary, *head]).leaves, *before.replace_first(kept + gone).leaves))
+    edits = edits_between(before, after)
+    assert apply_edits(edits, before) == after
+    redacted = before.map(lambda exchange: exchange.map(lambda message: message.with_metadata(redacted=True)))
+    assert [x.messages[0].metadata.get("redacted") for x in apply_edits(edits, redacted)][1:] == [True] * (kept + rest)
+    left_out = data.draw(st.sampled_from([x.id for x in before]))
+    shown = apply_edits(edits, before.without(frozenset((left_out,))))
+    assert [x.id for x in shown] == [x.id for x in after if x.id != left_out]
+    with pytest.raises(ValueError, match="'new' was added"):
+        edits_between(before, History([summary, *head, *list(before)[kept : kept + gone], *tail]))
+
+
+@given(histories(), st.data())
+def test_an_exchange_that_is_there_twice_is_refused(history: History, data: st.DataObject) -> None:
+    """Wherever the second one is; nothing is searched for ever."""
+    items = list(history)
+    assume(items)
+    at = data.draw(st.integers(0, len(items) - 1))
+    items.insert(data.draw(st.integers(0, len(items))), items[at])
+    with pytest.raises(ValueError, match="more than once|reordered"):
+        edits_between(history, History(items))
+
+
 def test_what_edits_look_like() -> None:
     """Neighbours that gave way are one edit with what took their place; a rewritten exchange is one by itself."""
     before = History.of(*(said(f"m{at}") for at in range(6)))

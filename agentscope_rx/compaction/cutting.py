@@ -7,7 +7,7 @@ from itertools import islice
 
 from agentscope_rx.compaction.config import CompactionConfig
 from agentscope_rx.compaction.rules import latest_user_input, must_stay
-from agentscope_rx.compactions import is_summary
+from agentscope_rx.compactions import MESSAGES, SUMMARIES
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Exchange, History, Measure
 
@@ -37,7 +37,7 @@ class Cut:
     @property
     def earlier(self) -> Exchange | None:
         """The earlier summary, where one gives way."""
-        return next((exchange for exchange in self.summarised if is_summary(exchange.messages[0])), None)
+        return next((exchange for exchange in self.summarised if exchange.measure(SUMMARIES)), None)
 
 
 def cut(history: History, counter: Measure[int], *, tail_from: int) -> Cut:
@@ -52,7 +52,7 @@ def cut(history: History, counter: Measure[int], *, tail_from: int) -> Cut:
     before = tuple(islice(history, tail_from))
     summarised = tuple(exchange for exchange in before if exchange.id not in stays)
     tokens = sum(exchange.measure(counter) for exchange in summarised)
-    known = sum(exchange.measure(counter) for exchange in summarised if is_summary(exchange.messages[0]))
+    known = sum(exchange.measure(counter) for exchange in summarised if exchange.measure(SUMMARIES))
     kept = tuple(exchange for exchange in before if exchange.id in stays)
     kept_tokens = sum(exchange.measure(counter) for exchange in kept)
     return Cut(
@@ -121,7 +121,7 @@ def _by_messages(history: History, keep: int) -> int:
     for exchange in _from_the_end(history):
         if keep <= 0:
             break
-        keep -= len(exchange.messages)
+        keep -= exchange.measure(MESSAGES)
         at -= 1
     return at
 

@@ -160,7 +160,8 @@ class _LongArguments:
     def of(self, exchange: Exchange, /) -> bool:
         head = exchange.messages[0]
         arguments = (value for call in head.tool_calls for value in _open_arguments(call).values())
-        return any(_is_long(value, self._limit) for value in arguments) and not signed_parts(head)
+        found = any(_is_long(value, self._limit) for value in arguments)
+        return found and not signed_parts(head) and not exchange.open_calls
 
     def join(self, parts: Sequence[bool], /) -> bool:
         return any(parts)
@@ -193,7 +194,8 @@ def _truncation(limit: int, ending: str) -> Callable[[Exchange], Exchange]:
         same = all(a is b for a, b in zip(content, message.content, strict=True))
         return message if same else replace(message, content=content)
 
-    return lambda exchange: exchange.map(in_message)
+    # A call that waits will be made with its arguments.
+    return lambda exchange: exchange if exchange.open_calls else exchange.map(in_message)
 
 
 def truncated_arguments(history: History, config: TruncateArgsConfig, counter: TokenCounter) -> History:

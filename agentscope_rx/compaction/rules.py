@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from agentscope_rx.compactions import is_summary
 from agentscope_rx.condensing import OPAQUE_KEY
-from agentscope_rx.history import Exchange, History
+from agentscope_rx.history import Exchange, History, Measure
 from agentscope_rx.messages import MetadataKey, Msg, Role, ThinkingBlock
 
 # -- asked before a cut -------------------------------------------------------------------------------------
@@ -21,11 +21,8 @@ def pending_calls(history: History) -> Iterator[str]:
 
 def latest_user_input(history: History) -> Iterator[str]:
     """What the user said last stays, word for word."""
-    for leaf in reversed(history.leaves):
-        for exchange in reversed(leaf.exchanges):
-            if says_the_user(exchange):
-                yield exchange.id
-                return
+    if (said := history.measure(_LAST_SAID)) is not None:
+        yield said
 
 
 def says_the_user(exchange: Exchange) -> bool:
@@ -34,6 +31,17 @@ def says_the_user(exchange: Exchange) -> bool:
     return head.role is Role.USER and not is_summary(head) and not head.metadata.get(MetadataKey.SYNTHETIC)
 
 
+class _LastSaid:
+    """The id of what the user said last, as a measure: in a long run that is long ago."""
+
+    def of(self, exchange: Exchange, /) -> str | None:
+        return exchange.id if says_the_user(exchange) else None
+
+    def join(self, parts: Sequence[str | None], /) -> str | None:
+        return next((part for part in reversed(parts) if part is not None), None)
+
+
+_LAST_SAID: Final[Measure[str | None]] = _LastSaid()
 _KEPT: Final = (pending_calls, latest_user_input)
 
 
@@ -64,9 +72,9 @@ def signed_reasoning_is_untouched(before: History, after: History) -> str | None
 
 
 def pending_calls_stay(before: History, after: History) -> str | None:
-    """No call that waits is taken out or answered by a shortening."""
-    waiting = [call.id for call in before.open_calls]
-    return None if waiting == [call.id for call in after.open_calls] else f"the calls {waiting} waited"
+    """No call that waits is taken out, answered or put in other words by a shortening."""
+    waiting = before.open_calls
+    return None if waiting == after.open_calls else f"the calls {[call.id for call in waiting]} waited"
 
 
 def latest_user_input_stays(before: History, after: History) -> str | None:

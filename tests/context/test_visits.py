@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from agentscope_rx import ContextBlock, ContextPolicy, ContextRequest, InMemoryStore, RuntimeContext
+from agentscope_rx.compaction import CompactionConfig
+from agentscope_rx.compactions import CompactionState
 from agentscope_rx.digests import DIGESTS
 from agentscope_rx.events import Custom
 from agentscope_rx.history import Exchange, History
@@ -107,10 +109,14 @@ def redact(text: str) -> str:
     return text.replace("secret", "[secret]")
 
 
-async def visits(old: int, *, read: str, profile: Provider = COMPATIBLE) -> list[dict[str, int]]:
-    """What each step of a call looked at, over a session of so many messages."""
+async def visits(
+    old: int, *, read: str = "unread", profile: Provider = COMPATIBLE, waiting: bool = False
+) -> list[dict[str, int]]:
+    """What each step of a call looked at, over a session of so many messages; a compaction may be asked for in vain."""
     estimator, seen = CountingEstimator(), set[int]()
-    estimator.method = f"visits {old} {read} {profile.name}"  # memos are kept by method, and each test wants its own
+    estimator.method = (
+        f"visits {old} {read} {profile.name} {waiting}"  # memos are kept by method, and each test wants its own
+    )
     replies = [fake.tool_calls((f"c{at}", "look", "{}")) for at in range(STEPS - 1)]
     history = History(WatchedExchange(seen, *exchange.messages) for exchange in a_history(old))
     found: list[dict[str, int]] = []
@@ -124,11 +130,13 @@ async def visits(old: int, *, read: str, profile: Provider = COMPATIBLE) -> list
             context_policy=ContextPolicy(estimator=estimator),
             context_sources={"s": source},
             tools=[look],
+            compaction=CompactionConfig(trigger_messages=1, keep_tokens=0) if waiting else CompactionConfig(),
         ).pipeline(lambda default: default.insert_before("validate_request", redact))
         agent = builder.build()
         options = agent.options
         key = SessionKey(agent_id="tester", user_id="user", session_id="session")
-        state = AgentState(session_id="session", user_id="user", context=history)
+        cooldown = CompactionState(cooldown_until=10 * old if waiting else 0)
+        state = AgentState(session_id="session", user_id="user", context=history, compaction=cooldown)
         await options.store.put(key, state.to_json(), expected_version=0)
         stored = await options.store.get(key)
         assert stored is not None
@@ -138,6 +146,8 @@ async def visits(old: int, *, read: str, profile: Provider = COMPATIBLE) -> list
                 if isinstance(event, Custom) and event.name == "context_build":
                     manifest = event.value["context_manifest"]
                     assert isinstance(manifest, ContextManifest)
+                    assert manifest.compaction is not None
+                    assert manifest.compaction.reason == ("cooldown" if waiting else "")
                     if read == "delta":
                         manifest.to_json()
                     continue
@@ -165,6 +175,13 @@ async def test_a_step_looks_at_what_is_new(old: int, read: str, profile: Provide
         assert step["estimator"] <= NEW + SPARE, step
         assert step.get("WireBytes", 0) + step.get("MergedBytes", 0) <= NEW + SPARE, step
         assert step.get("_Digests", 0) <= (NEW + SPARE if read == "delta" else 0), step
+
+
+@pytest.mark.parametrize("old", SIZES)
+async def test_a_compaction_that_has_to_wait_looks_at_what_is_new(old: int) -> None:
+    """Why it waits is decided anew in each step, and not by reading everything again."""
+    _, *later = await visits(old, waiting=True)
+    assert [step["exchanges"] for step in later if step["exchanges"] > SPARE] == []
 
 
 async def test_the_watch_sees() -> None:
