@@ -346,23 +346,22 @@ def edits_between(before: History, after: History) -> tuple[Edit, ...]:
     if before is after:
         return ()
     old, new = unshared(before, after)
-    old_ids, new_ids = [exchange.id for exchange in old], [exchange.id for exchange in new]
-    common = set(old_ids).intersection(new_ids)
+    common = {exchange.id for exchange in old} & {exchange.id for exchange in new}
     found: list[Edit] = []
     i = j = 0
     while i < len(old) or j < len(new):
         gone, came = i, j
-        while i < len(old) and old_ids[i] not in common:
+        while i < len(old) and old[i].id not in common:
             i += 1
-        while j < len(new) and new_ids[j] not in common:
+        while j < len(new) and new[j].id not in common:
             j += 1
         if j > came and i == gone:
-            raise ValueError(f"exchange {new_ids[came]!r} was added but takes no other's place")
+            raise ValueError(f"exchange {new[came].id!r} was added but takes no other's place")
         if i > gone:
             found.append(Edit(tuple(old[gone:i]), tuple(new[came:j])))
         if i < len(old) and j < len(new):
-            if old_ids[i] != new_ids[j]:
-                raise ValueError(f"exchanges were reordered: {old_ids[i]!r} against {new_ids[j]!r}")
+            if old[i].id != new[j].id:
+                raise ValueError(f"exchanges were reordered: {old[i].id!r} against {new[j].id!r}")
             if old[i] is not new[j]:
                 found.append(Edit((old[i],), (new[j],)))
             i, j = i + 1, j + 1
