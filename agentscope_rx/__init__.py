@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from agentscope_rx.runtime_context import RuntimeContext as RuntimeContext
     from agentscope_rx.stores import InMemoryStore as InMemoryStore
     from agentscope_rx.stores import JsonFileStore as JsonFileStore
+    from agentscope_rx.stores import RedisStore as RedisStore
+    from agentscope_rx.stores import SqlStore as SqlStore
     from agentscope_rx.tokens import ContextTokenEstimator as ContextTokenEstimator
     from agentscope_rx.tokens import preload as preload
     from agentscope_rx.tools import ToolContext as ToolContext
@@ -77,6 +79,8 @@ _HOME = {
     "RuntimeContext": "agentscope_rx.runtime_context",
     "InMemoryStore": "agentscope_rx.stores",
     "JsonFileStore": "agentscope_rx.stores",
+    "RedisStore": "agentscope_rx.stores",
+    "SqlStore": "agentscope_rx.stores",
     "ContextTokenEstimator": "agentscope_rx.tokens",
     "preload": "agentscope_rx.tokens",
     "ToolContext": "agentscope_rx.tools",

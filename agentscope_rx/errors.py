@@ -5,11 +5,11 @@
                                     MissingExtra, PipelineError
       ContextError                  ContextBudgetExceeded, InvalidToolPairs, SourceFailed, EditRefused,
                                     NotShortened, UndoRefused
-      ConflictError                 StateConflict, HistoryConflict, SessionBusy, ReentrantCall
+      ConflictError                 StateConflict, HistoryConflict, SessionBusy, LeaseLost, ReentrantCall
       ProviderError                 ContextOverflow, PayloadTooLarge, OutputCap, RateLimited, QuotaExceeded,
                                     BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
                                     StreamIncomplete, ProviderTimeout, ProviderUnreachable
-      SessionError                  StateUnreadable
+      SessionError                  StateUnreadable, LogCorrupt, StoreUnavailable
       RunError                      StepLost, RetryRefused, ConsumerFailed, BufferOverflow, SourceCancelled,
                                     AgentClosed, RunningLoopError
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict
@@ -172,7 +172,11 @@ class HistoryConflict(ConflictError):
 
 
 class SessionBusy(ConflictError):
-    """Another call held the session for longer than `wait_timeout`."""
+    """Another call held the session for longer than `wait_timeout`, or another process has its lease."""
+
+
+class LeaseLost(ConflictError):
+    """Somebody else has had the session since this lease was given; what was to be written was not."""
 
 
 class ReentrantCall(ConflictError):
@@ -312,6 +316,26 @@ class SessionError(AgentScopeError):
 
 class StateUnreadable(SessionError):
     """A stored state cannot be read; it is left as it is and no fresh one is made in its place."""
+
+
+class LogCorrupt(SessionError):
+    """A session's log is damaged before its end; it is left as it is.
+
+    Args:
+        file: The file that holds the log.
+        offset: Where in it the first byte is that cannot be right.
+    """
+
+    def __init__(self, file: str, offset: int) -> None:
+        super().__init__(
+            f"{file} is damaged from byte {offset} on, and was left as it is: restore it from a copy, or move it "
+            "away to begin the session anew"
+        )
+        self.file, self.offset = file, offset
+
+
+class StoreUnavailable(SessionError):
+    """A store cannot be reached, or did not answer; what was to be written may be stored or not."""
 
 
 # -- runs ---------------------------------------------------------------------------------------------------

@@ -340,6 +340,8 @@ def _new_in(history: History, known: set[int]) -> list[Exchange]:
 def edits_between(before: History, after: History) -> tuple[Edit, ...]:
     """What turns `before` into `after`, found by exchange id.
 
+    What comes before an exchange that stays, and takes the place of those behind it, makes one edit with it.
+
     Raises:
         ValueError: Exchanges were reordered, or some were added that take no other's place.
     """
@@ -356,7 +358,13 @@ def edits_between(before: History, after: History) -> tuple[Edit, ...]:
         while j < len(new) and new[j].id not in common:
             j += 1
         if j > came and i == gone:
-            raise ValueError(f"exchange {new[came].id!r} was added but takes no other's place")
+            while i < len(old) and j < len(new) and old[i].id == new[j].id:
+                i, j = i + 1, j + 1
+            behind = i
+            while i < len(old) and old[i].id not in common:
+                i += 1
+            if i == behind:
+                raise ValueError(f"exchange {new[came].id!r} was added but takes no other's place")
         if i > gone:
             found.append(Edit(tuple(old[gone:i]), tuple(new[came:j])))
         if i < len(old) and j < len(new):
@@ -375,11 +383,19 @@ def apply_edits(edits: Sequence[Edit], view: History) -> History:
     redacted stays redacted. Leaves that no edit touches stay the same objects.
     """
     edit_of = {exchange.id: edit for edit in edits for exchange in edit.removed}
+    stay = {id(exchange) for edit in edits for exchange in edit.removed}
+    shown = {
+        exchange.id: exchange
+        for leaf in view.leaves
+        for exchange in leaf.exchanges
+        if exchange.id in edit_of and not edit_of[exchange.id].rewrites
+    }
     leaves: list[Leaf] = []
     placed: set[int] = set()
     for leaf in view.leaves:
         if any(exchange.id in edit_of for exchange in leaf.exchanges):
-            leaves.extend(History(_edited(leaf, edit_of, placed)).leaves)
+            edited = _edited(leaf, edit_of, placed)
+            leaves.extend(History(shown.get(x.id, x) if id(x) in stay else x for x in edited).leaves)
         else:
             leaves.append(leaf)
     return view if _same(leaves, view.leaves) else History(leaves=tuple(leaves))

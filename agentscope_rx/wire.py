@@ -69,6 +69,15 @@ def from_json(data: bytes | str) -> object:
             raise ValueError("the JSON is nested too deeply to be read") from None
 
 
+def is_json(data: bytes) -> bool:
+    """Whether the data are JSON to the letter, which `from_json` is not particular about."""
+    try:
+        pydantic_core.from_json(data, allow_inf_nan=False)
+    except ValueError:
+        return False
+    return True
+
+
 def json_object(data: bytes | str) -> Mapping[str, object] | None:
     """The JSON object that the data hold; None where they hold anything else."""
     try:

@@ -27,6 +27,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state runtime_context"
         " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
+        " loop_local"
     ),
     "kernel": _names(
         "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"
@@ -77,6 +78,9 @@ CONFINED: Mapping[str, frozenset[str]] = {
     "openai": frozenset({"models", "testing"}),
     "httpx": frozenset({"models", "testing"}),
     "httpx2": frozenset({"models", "testing"}),
+    "sqlalchemy": frozenset({"stores"}),
+    "redis": frozenset({"stores"}),
+    "hypothesis": frozenset({"testing"}),
     "subprocess": frozenset({"tools", "workspace", "cli", "testing"}),
 }
 
@@ -353,6 +357,18 @@ def test_http_clients_stay_in_models() -> None:
     """Only `models` and the testing kit import an HTTP client or a provider's SDK."""
     clients = ("openai", "httpx", "httpx2")
     found = [line for source in package_sources() for line in out_of_bounds(source, *clients)]
+    assert not found, report(found)
+
+
+def test_databases_stay_in_stores() -> None:
+    """Only `stores` imports what talks to a database."""
+    found = [line for source in package_sources() for line in out_of_bounds(source, "sqlalchemy", "redis")]
+    assert not found, report(found)
+
+
+def test_a_program_needs_no_test_framework() -> None:
+    """Only the testing kit imports hypothesis."""
+    found = [line for source in package_sources() for line in out_of_bounds(source, "hypothesis")]
     assert not found, report(found)
 
 

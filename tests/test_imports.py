@@ -15,13 +15,18 @@ ROOT = Path(__file__).resolve().parents[1]
 
 #: Dependencies, of the core and of extras, that the import must leave alone.
 ON_FIRST_USE = (
+    "aiosqlite",
+    "asyncmy",
+    "asyncpg",
     "cyclopts",
     "docstring_parser",
     "httpx",
     "filelock",
     "httpx2",
     "openai",
+    "redis",
     "rich",
+    "sqlalchemy",
     "structlog",
     "tiktoken",
     "xllamacpp",

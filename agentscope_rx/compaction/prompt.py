@@ -121,8 +121,8 @@ def _beginning(text: str, limit: int) -> str:
 def in_parts(exchanges: Sequence[Exchange], counter: Measure[int], room: int) -> list[list[str]]:
     """The exchanges as texts, in parts that cost at most `room` tokens each; a text that is longer is cut in pieces.
 
-    What a text costs is not counted again: it is at most what its messages cost and their labels, and at most its
-    bytes.
+    What a text costs is not counted again: it is taken to be at most what its messages cost with their labels, and
+    at most its bytes.
 
     Args:
         exchanges: The exchanges.
@@ -145,9 +145,18 @@ def in_parts(exchanges: Sequence[Exchange], counter: Measure[int], room: int) ->
 
 
 def _most_tokens(exchange: Exchange, text: str, counter: Measure[int]) -> int:
-    own = exchange.measure(counter) + _LABEL_TOKENS * len(exchange.messages)
+    own = exchange.measure(counter)
+    said = sum(map(_length, exchange.messages))
+    if len(text) < said:  # results were cut: what is left may be twice as dense as the whole was
+        own = min(own, 2 * own * len(text) // said)
     escaped = 4 * (text.count("&amp;") + text.count("&lt;") + text.count("&gt;"))
-    return min(own + escaped, len(text.encode("utf-8", "replace")) + 1)  # no tokenizer makes more of it than bytes
+    most = own + escaped + _LABEL_TOKENS * len(exchange.messages)
+    return min(most, len(text.encode("utf-8", "replace")) + 1)  # no tokenizer makes more of it than bytes
+
+
+def _length(message: Msg) -> int:
+    result = message.tool_result
+    return len(message.text if result is None else result.text)
 
 
 def _pieces(text: str, counter: Measure[int], room: int) -> Iterator[tuple[str, int]]:

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from agentscope_rx.errors import BadRequest, InvalidOption, ProviderUnreachable, StreamIncomplete
 from agentscope_rx.frozen import frozen
+from agentscope_rx.loop_local import LoopLocal
 from agentscope_rx.models.chat_body import encode
 from agentscope_rx.models.chat_chunks import ChatChunkParser
-from agentscope_rx.models.clients import LoopLocal, Pools
+from agentscope_rx.models.clients import Pools
 from agentscope_rx.models.providers import Endpoint, Provider, shown_url
 from agentscope_rx.models.sse import SseEvent, SseParser
 from agentscope_rx.requests import ModelChunk, ModelRequest

@@ -12,6 +12,7 @@ from agentscope_rx.testing.scripted_model import ScriptedModel as ScriptedModel
 from agentscope_rx.testing.scripted_model import ScriptedTurn as ScriptedTurn
 from agentscope_rx.testing.scripted_model import calls as calls
 from agentscope_rx.testing.scripted_model import text as text
+from agentscope_rx.testing.store_conformance import check_store as check_store
 from agentscope_rx.testing.values import RecordingRun as RecordingRun
 from agentscope_rx.testing.values import a_history as a_history
 from agentscope_rx.testing.values import a_run as a_run

@@ -328,10 +328,10 @@ class FullDisk(InMemoryStore):
             raise OSError(28, "No space left on device")
         return await super().get(key)
 
-    async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int) -> int:
+    async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int, fence: int | None = None) -> int:
         if self._verb == "save":
             raise OSError(28, "No space left on device")
-        return await super().put(key, body, expected_version=expected_version)
+        return await super().put(key, body, expected_version=expected_version, fence=fence)
 
 
 async def by_waiting(agent: ReActAgent) -> list[str]:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from agentscope_rx.models.clients import LoopLocal
+from agentscope_rx.loop_local import LoopLocal
 from agentscope_rx.requests import Model
 from agentscope_rx.testing.fake_provider import FakeProvider, stream, text
 from tests.models.answers import Answer

@@ -25,11 +25,11 @@ class Watched(InMemoryStore):
         self.puts: list[int] = []
         self.failures: list[Exception] = []
 
-    async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int) -> int:
+    async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int, fence: int | None = None) -> int:
         self.puts.append(expected_version)
         if self.failures:
             raise self.failures.pop()
-        return await super().put(key, body, expected_version=expected_version)
+        return await super().put(key, body, expected_version=expected_version, fence=fence)
 
 
 class Slow(InMemoryStore):
@@ -39,10 +39,10 @@ class Slow(InMemoryStore):
         super().__init__()
         self.putting, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int) -> int:
+    async def put(self, key: SessionKey, body: bytes, /, *, expected_version: int, fence: int | None = None) -> int:
         self.putting.set()
         await self.go_on.wait()
-        return await super().put(key, body, expected_version=expected_version)
+        return await super().put(key, body, expected_version=expected_version, fence=fence)
 
 
 class Shared:
