@@ -23,8 +23,7 @@ from agentscope_rx.workspace import InMemoryWorkspace
 
 WINDOW = 8_000
 ALICE = RuntimeContext(user_id="alice", session_id="long")
-WORDS = [*"the order of seven notes was read twice today and kept in a drawer 漢字 größer".split(), "{}
-"]
+WORDS = [*"the order of seven notes was read twice today and kept in a drawer 漢字 größer".split(), '{}\n"']
 
 
 class Provider:
