@@ -225,14 +225,17 @@ def test_the_compactions_of_a_session(serve: Serve, folder: Path, wide: None, ca
 
 
 def test_what_is_shortened_is_harmless(serve: Serve, folder: Path, wide: None, capsys: Captured) -> None:
-    """Names that came from outside reach the terminal neither in tables nor in JSON with what it acts on."""
+    """What a stored session says reaches the terminal neither in tables nor in JSON with what it acts on."""
     serve([])
-    model = ScriptedModel(["A. " * 300, "B. " * 300, "## SUMMARY\nAll of it.", "C."], name=EVIL)
-    work(stored_builder(model, RunOptions()).compaction(trigger_messages=5, keep_tokens=0, keep_messages=1), *"123")
-    keep(*result_of(EVIL, "huge " * 30_000, id=EVIL))
+    compacted()
+    (stored,) = (folder / ".agentscope-runtime").rglob("state.json")
+    evil = json.dumps(EVIL, ensure_ascii=False)
+    stored.write_text(stored.read_text().replace('"trigger":"messages"', f'"trigger":{evil}'))
     for arguments in ((), ("--json",)):
         assert context("--session", "s", *arguments) == 0
-        assert not any(letter in capsys.readouterr().out for letter in "\x1b\x9b\u202e")
+        shown = capsys.readouterr().out
+        assert "[bold]x[/bold]" in shown
+        assert not any(letter in shown for letter in "\x1b\x9b\u202e")
 
 
 def test_quiet_shows_totals_alone(serve: Serve, folder: Path, capsys: Captured) -> None:
