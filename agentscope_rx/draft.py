@@ -330,7 +330,7 @@ def _compare(
             if after is not before:
                 found.append(_change(by.operator, zone, "rewritten", [id], by.reason, before=(before,), after=(after,)))
             continue
-        reason = next((reasons[each] for each in _ids_of(id, before) if each in reasons), by.reason)
+        reason = _reason_for(id, before, reasons) or by.reason
         if zone != "conversation" or reason != gone_reason:
             tell_gone()
         gone_reason = reason
@@ -341,9 +341,12 @@ def _compare(
             found.append(_change(by.operator, zone, "added", [id], by.reason, after=(after,)))
 
 
-def _ids_of(id: str, item: object) -> Sequence[str]:
-    """The ids under which an item may have been left out: an exchange goes with any of its messages."""
-    return [message.id for message in item.messages] if isinstance(item, Exchange) else (id,)
+def _reason_for(id: str, item: object, reasons: Mapping[str, str]) -> str:
+    """Why an item was left out, where that was said; an exchange goes with any of its messages."""
+    if not reasons:
+        return ""
+    ids = [message.id for message in item.messages] if isinstance(item, Exchange) else (id,)
+    return next((reasons[each] for each in ids if each in reasons), "")
 
 
 def _change(

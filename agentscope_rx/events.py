@@ -391,7 +391,9 @@ class Custom(AgentEvent):
     In process a value may be typed, as the manifest of `context_build` is; in JSON it has the form that its
     `to_data()` gives, and so no text of the request.
 
-    The library sends `model_retry`, `request_retry` and, with the context pipeline, `context_build`.
+    The library sends `model_retry`, `request_retry` and `model_fallback`, and with the context pipeline
+    `context_build`, `context_pressure`, `overflow_recovery`, `compaction_start`, `compaction_before_failed`,
+    `compaction_end` and `compaction_failed`.
     """
 
     type: Literal["CUSTOM"] = "CUSTOM"

@@ -65,7 +65,8 @@ class Attempt:
         tokens = self.summary_limit
         unit = max(1, _text_tokens(_PLACEHOLDER * 8, self.counter) // 8)
         history, summary = self._with_summary(_PLACEHOLDER * (tokens // unit), "")
-        return self._done(history, CompactionOutcome.PLANNED, summary_tokens=summary.measure(self.counter))
+        cost = summary.measure(self.counter)
+        return self._done(history, CompactionOutcome.PLANNED, summary_tokens=cost, replaced_tokens=self.plan.tokens)
 
     async def run(self, summariser: Summariser) -> Step:
         """Do it; whatever fails leaves the step as it was."""

@@ -28,7 +28,7 @@ def test_the_first_agent_runs_and_prints_its_pipeline(tmp_path: Path) -> None:
 
 def test_the_operators_run() -> None:
     """The operators of the README fit into a pipeline and do what they say."""
-    program = blocks("python")[1] + (
+    program = next(block for block in blocks("python") if "history_operator" in block) + (
         "from agentscope_rx import ReActAgent\n"
         "from agentscope_rx.testing import ScriptedModel\n"
         "model = ScriptedModel([str(n) for n in range(50)])\n"
@@ -41,6 +41,15 @@ def test_the_operators_run() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "True True\n"
+
+
+def test_the_long_conversation_runs(tmp_path: Path) -> None:
+    """Its program compacts, expands and undoes, and prints what it says."""
+    program = next(block for block in blocks("python") if "undo_compaction" in block)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "compacted: 3 messages are 2\nreplaced: A question.\n"
+    assert done.stderr == ""
 
 
 def test_its_make_targets_exist() -> None:

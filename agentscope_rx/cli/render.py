@@ -167,6 +167,8 @@ class LiveView:
             case ev.Custom(name="model_retry", value=value):
                 error, attempt = value.get("error"), value.get("attempt")
                 self._note(f"the model could not be asked ({error}): attempt {attempt} follows")
+            case ev.Custom(name="compaction_end" | "compaction_failed", value=value):
+                self._note(_compaction_shown(value), "dim")
             case ev.RequireExternalExecution(tool_calls=calls) | ev.RequireUserConfirm(tool_calls=calls):
                 self._note(f"waiting for a person: {', '.join(call.name for call in calls)}")
             case ev.AgentEnd():
@@ -174,9 +176,9 @@ class LiveView:
             case _:
                 pass
 
-    def _note(self, text: str) -> None:
+    def _note(self, text: str, style: str = "yellow") -> None:
         self._stop_waiting()
-        self._print(f"{' ' * _INDENT}{one_line(text, limit=self._line_limit())}", "yellow")
+        self._print(f"{' ' * _INDENT}{one_line(text, limit=self._line_limit())}", style)
 
     def _line_limit(self) -> int:
         return (width_of(self._console) or _LONGEST_LINE) - _INDENT - 2
@@ -193,6 +195,15 @@ def _arguments_shown(written: str) -> str:
     if arguments is None:
         return one_line(written, limit=_LONGEST_VALUE)
     return ", ".join(f"{one_line(name, limit=64)}={_value_shown(value)}" for name, value in arguments.items())
+
+
+def _compaction_shown(value: Mapping[str, object]) -> str:
+    """What became of a compaction, in a line."""
+    if "reason" in value:
+        return f"not compacted: {value['reason']}"
+    figures = (value.get(name) for name in ("messages_before", "tokens_before", "tokens_after"))
+    messages, before, after = (each if isinstance(each, int) else 0 for each in figures)
+    return f"compacted {counted(messages, 'message')}: {before:,} -> {after:,} tokens"
 
 
 def _value_shown(value: object) -> str:

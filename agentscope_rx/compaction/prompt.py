@@ -145,13 +145,13 @@ def in_parts(exchanges: Sequence[Exchange], counter: Measure[int], room: int) ->
 
 
 def _most_tokens(exchange: Exchange, text: str, counter: Measure[int]) -> int:
-    own = exchange.measure(counter)
-    said = sum(map(_length, exchange.messages))
+    own, many = exchange.measure(counter), len(exchange.messages)
+    said = sum(map(_length, exchange.messages)) if many > 1 else 0
     if len(text) < said:  # results were cut: what is left may be twice as dense as the whole was
         own = min(own, 2 * own * len(text) // said)
-    escaped = 4 * (text.count("&amp;") + text.count("&lt;") + text.count("&gt;"))
-    most = own + escaped + _LABEL_TOKENS * len(exchange.messages)
-    return min(most, len(text.encode("utf-8", "replace")) + 1)  # no tokenizer makes more of it than bytes
+    escaped = 4 * (text.count("&amp;") + text.count("&lt;") + text.count("&gt;")) if "&" in text else 0
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    return min(own + escaped + _LABEL_TOKENS * many, size + 1)  # no tokenizer makes more of it than bytes
 
 
 def _length(message: Msg) -> int:

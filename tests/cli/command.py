@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentscope_rx.cli.run import RunOptions, stored_builder
+from agentscope_rx.messages import Msg
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.testing import ScriptedModel
 from agentscope_rx.testing.fake_provider import FakeProvider, RecordedRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "sk-planted-0123456789"
 MODEL = "openai:gpt-test"
+SESSION = RuntimeContext(session_id="s")
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,8 @@ async def ended(process: asyncio.subprocess.Process) -> Ended:
 def conversation(request: RecordedRequest) -> list[dict[str, Any]]:
     """The messages that belong to the session: neither the System message nor the state of this request alone."""
     return [message for message in request.messages if message["role"] != "system" and message.get("name") != "system"]
+
+
+def keep(*messages: Msg) -> None:
+    """Put messages into the session `s` of the current folder."""
+    asyncio.run(stored_builder(ScriptedModel([]), RunOptions()).build().observe(messages, SESSION))

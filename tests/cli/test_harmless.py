@@ -80,6 +80,8 @@ def event_script() -> Sequence[ev.AgentEvent]:
         ev.ToolResultEnd(reply_id="r", tool_call_id="c", tool_call_name=EVIL, state=ToolResultState.ERROR),
         ev.DataBlockStart(reply_id="r", block_id="d", media_type=EVIL),
         ev.Custom(name="model_retry", value={"error": EVIL, "attempt": 2}),
+        ev.Custom(name="compaction_failed", value={"reason": EVIL}),
+        ev.Custom(name="compaction_end", value={"messages_before": EVIL, "tokens_before": EVIL}),
         ev.RequireExternalExecution(reply_id="r", tool_calls=(ToolUseBlock(id="c", name=EVIL),)),
         ev.ExceedMaxIters(reply_id="r", max_iters=3, current_iter=3),
         ev.AgentEnd(reply_id="r"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agentscope_rx.cli import main
+from agentscope_rx.messages import Msg
 from agentscope_rx.testing.fake_provider import text, tool_calls
-from tests.cli.command import KEY, MODEL, conversation
+from tests.cli.command import KEY, MODEL, conversation, keep
 from tests.cli.conftest import Serve
 
 STORY = (
@@ -60,6 +62,29 @@ def test_the_live_view_shows_all_that_happens(serve: Serve, folder: Path, capsys
     ]
     places = [shown.index(part) for part in parts]
     assert places == sorted(places)
+
+
+def test_the_live_view_tells_of_compactions(serve: Serve, folder: Path, capsys: Captured) -> None:
+    """A history that gives way to a summary is one line, with its figures; the summary itself is not shown."""
+    provider = serve([text("## SUMMARY\nMany words."), text("It is beta.")])
+    keep(*(Msg.user("word " * 700) for _ in range(60)))
+    assert run("--session", "s") == 0
+    shown = capsys.readouterr().out
+    (line,) = [line.strip() for line in shown.splitlines() if "compact" in line]
+    assert re.fullmatch(r"compacted 61 messages: 4\d,\d{3} -> \d,\d{3} tokens", line)
+    assert shown.index(line) < shown.index("It is beta.")
+    assert "Many words" not in shown
+    assert len(provider.requests) == 2
+
+
+def test_the_live_view_tells_of_compactions_that_fail(serve: Serve, folder: Path, capsys: Captured) -> None:
+    """Where no summary comes the line says why, and the run goes on with what it has."""
+    serve([text("too long " * 20, finish="length"), text("It is beta.")])
+    keep(*(Msg.user("word " * 700) for _ in range(60)))
+    assert run("--session", "s") == 0
+    shown = capsys.readouterr().out
+    assert [line.strip() for line in shown.splitlines() if "compact" in line] == ["not compacted: unfinished"]
+    assert "It is beta." in shown
 
 
 def test_json_prints_every_event_and_nothing_else(serve: Serve, folder: Path, capsys: Captured) -> None:
