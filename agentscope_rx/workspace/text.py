@@ -76,6 +76,17 @@ def binary_type(data: bytes) -> str | None:
     return _SIGNATURES[signature] if signature and not signature.isalnum() else None
 
 
+def binary_marks() -> tuple[bytes, ...]:
+    """Return texts of which each binary file holds one; a file that holds one need not be binary.
+
+    Examples:
+        >>> binary_marks()[0]
+        b'\\x00'
+    """
+    # Up to a line end, since they are looked for line by line.
+    return (b"\0", *(known.split(b"\n")[0] for known in _SIGNATURES if not known.isalnum()))
+
+
 class LineWindow:
     """The lines that a reader asked for, picked from a file that is fed piece by piece.
 
