@@ -201,28 +201,31 @@ def _exit_code(code: int) -> str:
 
 
 def _output(result: CommandResult, most: int) -> str:
-    stdout, stderr = _text(result.stdout, most), _text(result.stderr, most)
-    lines = [stdout] if stdout else []
-    lines += [f"[stderr] {line}" for line in stderr.split("\n")] if stderr else []
+    texts = [_text(result.stdout, most), _text(result.stderr, most, mark="[stderr] ")]
     if not result.cleared:
-        lines.append("[Some processes that the command started could not be ended.]")
-    return "\n".join(lines) or NO_OUTPUT
+        texts.append("[Some processes that the command started could not be ended.]")
+    return "\n".join(filter(None, texts)) or NO_OUTPUT
 
 
-def _text(output: Captured, most: int) -> str:
-    head = decode_text(output.head, cut=bool(output.tail))
-    # Not to begin within a character.
-    tail = decode_text(re.sub(rb"\A[\x80-\xbf]{1,3}", b"", output.tail) if output.missing else output.tail)
-    if not output.missing:
-        head, tail = decode_text(output.head + output.tail), decode_text(b"")
-    first, last = _readable(head.text), _readable(tail.text)
-    if output.missing or len(first) > most:
-        middle = len(first) // 2 if not last else len(first)
-        text = cut_between(first[:middle], first[middle:] + last, output.missing, most)
+def _text(output: Captured, most: int, *, mark: str = "") -> str:
+    """The output as text of a limited length, each line with a mark before it; empty if nothing was written."""
+    if output.missing:
+        # The tail may begin within a character.
+        tail = decode_text(re.sub(rb"\A[\x80-\xbf]{1,3}", b"", output.tail))
+        head = decode_text(output.head, cut=True)
     else:
-        text = first
+        head, tail = decode_text(output.head + output.tail), decode_text(b"")
+    first, last = _readable(head.text), _readable(tail.text).rstrip("\n")
+    if not last:
+        first = first.rstrip("\n")
+    if not first:
+        return ""
+    first, last = f"{mark}{first}".replace("\n", f"\n{mark}"), last.replace("\n", f"\n{mark}")
+    if output.missing or len(first) > most:
+        middle = len(first) if last else len(first) // 2
+        first = cut_between(first[:middle], first[middle:] + last, output.missing, most)
     note = "\n[Bytes that are no UTF-8 are shown as \ufffd.]" if head.lossy or tail.lossy else ""
-    return text.rstrip("\n") + note if text.strip() or note else ""
+    return first + note
 
 
 def _readable(text: str) -> str:
