@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from agentscope_rx.workspace.containment import Place, open_file, open_place
+from agentscope_rx.workspace.containment import OPEN_FILE, open_place
 from agentscope_rx.workspace.paths import WorkspacePath
 from agentscope_rx.workspace.text import binary_type
 
-_PIECE_BYTES = 1024 * 1024
+# Larger ones cost a file of a few lines more than reading it does.
+_PIECE_BYTES = 64 * 1024
 
 
 def scan_files(root: Path, paths: Sequence[WorkspacePath], text: bytes, stop: threading.Event) -> set[WorkspacePath]:
@@ -36,7 +37,7 @@ def scan_files(root: Path, paths: Sequence[WorkspacePath], text: bytes, stop: th
                 for path in files:
                     if stop.is_set():
                         return found
-                    if _is_worth_reading(Place(directory=place.directory, name=path.name, path=path, link=False), text):
+                    if _is_worth_reading(path.name, place.directory, text):
                         found.add(path)
         except FileNotFoundError:
             continue
@@ -45,16 +46,24 @@ def scan_files(root: Path, paths: Sequence[WorkspacePath], text: bytes, stop: th
     return found
 
 
-def _is_worth_reading(place: Place, text: bytes) -> bool:
+def _is_worth_reading(name: str, directory: int, text: bytes) -> bool:
     try:
-        with open_file(place) as file:
-            kept = b""
-            while piece := os.read(file, _PIECE_BYTES):
-                if text in kept + piece or (not kept and binary_type(piece) is not None):
-                    return True
-                kept = piece[-len(text) :]
+        file = os.open(name, OPEN_FILE, dir_fd=directory)
     except FileNotFoundError:
         return False
     except OSError:
         return True
+    try:
+        piece = os.read(file, _PIECE_BYTES)
+        if text in piece or binary_type(piece) is not None:
+            return True
+        while len(piece) >= _PIECE_BYTES:
+            kept = piece[-len(text) :]
+            piece = os.read(file, _PIECE_BYTES)
+            if text in kept + piece:
+                return True
+    except OSError:
+        return True
+    finally:
+        os.close(file)
     return False

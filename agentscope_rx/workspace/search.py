@@ -19,7 +19,7 @@ from agentscope_rx.workspace.walking import Walk
 _SCANNED_AT_ONCE = 64 * 1024
 _SHOWN_BEFORE_MATCH = 100
 # How many files a workspace is asked about at once; the first few alone, since they may hold matches enough.
-_FIRST_ASKED, _ASKED_AT_ONCE = 100, 2000
+_FIRST_ASKED, _ASKED_AT_ONCE = 100, 5000
 
 
 @frozen

@@ -25,6 +25,8 @@ _SIGNATURES = {
     codecs.BOM_UTF16_BE: "UTF-16 text",
 }
 
+_BEGINNINGS = tuple(_SIGNATURES)
+
 
 @frozen
 class DecodedText:
@@ -69,7 +71,9 @@ def binary_type(data: bytes) -> str | None:
         >>> binary_type(b"%PDF-1.7"), binary_type(b"hello"), binary_type(b"a\\0b")
         ('PDF document', None, 'unknown type')
     """
-    signature = next((known for known in _SIGNATURES if data.startswith(known)), None)
+    signature = None
+    if data.startswith(_BEGINNINGS):
+        signature = next(known for known in _SIGNATURES if data.startswith(known))
     if b"\0" in data[:_SNIFFED_BYTES]:
         return _SIGNATURES[signature] if signature else "unknown type"
     # A text may well begin with "RIFF"; those signatures name a file that is known to be binary, no more.
