@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -56,7 +56,7 @@ async def grep(root: Path, found: int) -> None:
     assert len(lines) == found, lines[-1]
 
 
-def measures(root: Path, found: int) -> dict[str, Callable[[], Awaitable[None]]]:
+def measures(root: Path, found: int) -> Mapping[str, Callable[[], Awaitable[None]]]:
     """What is measured, by name; with ripgrep only where it is."""
     program, path = find_ripgrep(), os.environ.get("PATH", "")
 

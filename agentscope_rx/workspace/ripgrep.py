@@ -18,8 +18,8 @@ _ARGUMENT_BYTES = 100_000
 
 _OPTIONS = (
     *("--no-config", "--files-with-matches", "--null", "--no-messages", "--color=never"),
-    # All files are searched as the bytes that they are: the choice was made before.
-    *("--text", "--encoding=none", "--no-ignore", "--hidden", "--case-sensitive", "--no-unicode"),
+    # Each file that is named is searched, as the bytes that it is.
+    *("--text", "--encoding=none", "--case-sensitive", "--no-unicode"),
 )
 
 

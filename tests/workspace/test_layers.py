@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import combinations
@@ -200,8 +201,10 @@ async def test_two_layers_look_like_one(files: dict[str, bytes], data: st.DataOb
     """Wherever files lie, reading, listing and writing answer as one workspace with all of them does."""
     above = {path: content for path, content in files.items() if data.draw(st.booleans())}
     below = {path: content for path, content in files.items() if path not in above}
-    # Hidden by what stands in front of it.
+    # Hidden by what stands in front of it: a file, or a directory.
     below.update({path: b"hidden" for path in above if data.draw(st.booleans())})
+    if not any(path.startswith("sub/") for path in below) and any(path.startswith("sub/") for path in above):
+        below["sub"] = b"hidden"
     both, one = OverlayWorkspace(InMemoryWorkspace(above), InMemoryWorkspace(below)), InMemoryWorkspace(files)
     verbs = st.sampled_from(["read", "list", "stat", "resolve", "write", "create", "match"])
     for verb, path in data.draw(st.lists(st.tuples(verbs, PATHS), max_size=12)):
@@ -261,6 +264,18 @@ async def test_a_version_of_the_lower_layer_can_be_matched() -> None:
         await both.write("a", b"late", if_match=version)
     with pytest.raises(WorkspaceConflict):
         await both.delete("a", if_match=version)
+
+
+async def test_one_writer_wins_over_the_lower_layer(tmp_path: Path) -> None:
+    """Of those who believe in the version below, one puts its content in front, and the others are told."""
+    for layer in ("up", "low"):
+        (tmp_path / layer).mkdir()
+    (tmp_path / "low/a").write_text("low")
+    both = OverlayWorkspace(LocalWorkspace(tmp_path / "up"), LocalWorkspace(tmp_path / "low"))
+    version = (await both.read("a")).version
+    writes = [both.write("a", b"%d" % number, if_match=version) for number in range(16)]
+    done = await asyncio.gather(*writes, return_exceptions=True)
+    assert sum(isinstance(answer, WorkspaceConflict) for answer in done) == 15
 
 
 async def test_a_search_reads_what_is_in_front(tmp_path: Path) -> None:

@@ -129,6 +129,14 @@ async def test_a_cancelled_search_ends_the_program(
         os.kill(pid, 0)
 
 
+@pytest.mark.parametrize("before", range(64 * 1024 - 7, 64 * 1024 + 2))
+async def test_a_text_across_two_pieces_is_found(tmp_path: Path, before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is read piece by piece, and where one ends makes no difference."""
+    monkeypatch.setattr(local_module, "find_ripgrep", lambda: None)
+    (tmp_path / "a").write_bytes(b"x" * before + b"needle" + b"x" * 100_000)
+    assert await LocalWorkspace(tmp_path).holding([resolve_path("a")], b"needle")
+
+
 async def test_links_and_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that has become a link is not followed; what is gone or cannot be read is left to its reader."""
     monkeypatch.setattr(local_module, "find_ripgrep", lambda: None)
