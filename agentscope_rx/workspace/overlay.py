@@ -185,11 +185,16 @@ class OverlayWorkspace:
         except NotADirectoryError:
             # Something above is a file down there, which a directory of the upper layer may hide.
             for above in _above(path):
-                with suppress(FileNotFoundError, NotADirectoryError):
-                    hides = (await self._upper.stat(above)).kind is FileKind.DIRECTORY
-                    if hides and (await self._lower.stat(above)).kind is FileKind.FILE:
-                        raise _error(errno.ENOENT, path) from None
+                if await self._hides_file(above):
+                    raise _error(errno.ENOENT, path) from None
             raise
+
+    async def _hides_file(self, path: WorkspacePath) -> bool:
+        try:
+            front, back = await self._upper.stat(path), await self._lower.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return front.kind is FileKind.DIRECTORY and back.kind is FileKind.FILE
 
 
 def _above(path: WorkspacePath) -> list[WorkspacePath]:

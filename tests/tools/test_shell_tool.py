@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -268,6 +269,30 @@ async def test_a_command_cancelled_while_it_starts_leaves_nothing(tmp_path: Path
     assert left_of(tmp_path) == []
     assert len(asyncio.all_tasks()) == 1
     assert len(os.listdir("/proc/self/fd")) <= len(before) + 1
+
+
+async def test_an_escaped_process_does_not_hold_up_the_result(tmp_path: Path) -> None:
+    """What leaves the session and drops its environment is not found; that it holds the output open is no hang."""
+    async with asyncio.timeout(20):
+        text = await shell(tmp_path).execute("env -i setsid sleep 300 & sleep 0.2; echo $!")
+    escaped = int(text.split("\n")[2])
+    try:
+        assert text == f"Exit code: 0\n\n{escaped}"
+    finally:
+        os.kill(escaped, signal.SIGKILL)
+
+
+async def test_a_command_reads_nothing_of_ours(tmp_path: Path) -> None:
+    """A terminal of this process is not the command's: it would wait for what nobody types."""
+    reading, writing = os.pipe()
+    ours = os.dup(0)
+    try:
+        os.dup2(reading, 0)
+        assert await shell(tmp_path, timeout=5).execute("cat") == f"Exit code: 0\n\n{NO_OUTPUT}"
+    finally:
+        os.dup2(ours, 0)
+        for descriptor in (reading, writing, ours):
+            os.close(descriptor)
 
 
 async def test_commands_side_by_side_end_only_their_own(tmp_path: Path) -> None:
