@@ -12,8 +12,8 @@
       SessionError                  StateUnreadable, LogCorrupt, LogUnreadable, StoreUnavailable,
                                     UncertainToolCalls
       RunError                      StepLost, RetryRefused, ConsumerFailed, BufferOverflow, SourceCancelled,
-                                    AgentClosed, RunningLoopError
-      WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict
+                                    AgentClosed, RunningLoopError, CommandStopped
+      WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict, FileEditRefused
       TestingError                  ScriptEnded, RealRequestRefused, ConformanceFailed
 
 A message says what was wrong, which value it was and what to do about it. `error.code` is the snake-case name
@@ -397,6 +397,10 @@ class RunningLoopError(RunError):
     """A blocking call was made on a thread whose event loop it would block."""
 
 
+class CommandStopped(RunError):
+    """A command of a shell was stopped before its end: it took too long, or wrote too much."""
+
+
 # -- workspace ----------------------------------------------------------------------------------------------
 
 
@@ -414,6 +418,10 @@ class FileTooLarge(WorkspaceError):
 
 class WorkspaceConflict(WorkspaceError):
     """A file changed since it was read."""
+
+
+class FileEditRefused(WorkspaceError):
+    """The text that an edit was to replace is not in the file, or more than once."""
 
 
 # -- testing ------------------------------------------------------------------------------------------------

@@ -67,6 +67,7 @@ SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
         ("context", "tokens"),
         ("context", "workspace"),
         ("memory", "workspace"),
+        ("workspace", "stores"),  # ids become names of folders in one way
         ("__main__", "cli"),
     }
 )

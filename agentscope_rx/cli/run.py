@@ -95,7 +95,12 @@ def agent_builder(model: Model | str, folder: LocalWorkspace, *, max_iters: int)
         ConfigError: There is no such model, or the limit is below 1.
     """
     return HarnessAgent.builder(
-        name=NAME, model=model, sys_prompt=PROMPT, workspace=folder, tools=file_tools(folder), max_iters=max_iters
+        name=NAME,
+        model=model,
+        sys_prompt=PROMPT,
+        workspace=folder,
+        tools=file_tools(folder, read_only=True),
+        max_iters=max_iters,
     )
 
 

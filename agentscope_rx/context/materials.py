@@ -16,7 +16,7 @@ from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
 from agentscope_rx.wire import clean_text
 from agentscope_rx.workspace import FileKind, WorkspaceFS
-from agentscope_rx.workspace.search import VERSION_CONTROL_FOLDERS
+from agentscope_rx.workspace.walking import VERSION_CONTROL_FOLDERS
 
 RULES_FILE: Final = "AGENTS.md"
 MEMORY_FILE: Final = "MEMORY.md"

@@ -1,17 +1,20 @@
-"""The tools with which a model looks at files without changing any.
+"""The tools with which a model works on files; those that change any are in `file_changes.py`.
 
-They are plain functions: what they return is what the model reads, what they raise becomes an error result.
-Their names, parameters and docstrings are what the model is shown.
+What they return is what the model reads, what they raise becomes an error result. Their names, parameters and
+docstrings are what the model is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import field as dataclass_field
+from typing import Any
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
+from agentscope_rx.tools.file_changes import FileChanges, nothing_at
+from agentscope_rx.tools.tool import FunctionTool, tool
 from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
+from agentscope_rx.workspace.globbing import GlobLimits, GlobResult, glob_paths
 from agentscope_rx.workspace.paths import shown
 from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
 from agentscope_rx.workspace.text import LineWindow, binary_type, decode_text
@@ -19,6 +22,7 @@ from agentscope_rx.workspace.text import LineWindow, binary_type, decode_text
 EMPTY_FILE = "(The file exists and is empty.)"
 EMPTY_DIRECTORY = "(The directory is empty.)"
 NO_MATCHES = "No matches found."
+NO_FILES = "No files found."
 
 _PIECE_BYTES = 256 * 1024
 
@@ -32,6 +36,7 @@ class FileToolLimits:
         read_bytes: Bytes of one `read_file`. Default 256 KiB.
         entries: Entries of one `list_files`. Default 500.
         search: How far one `grep_files` goes. Default `SearchLimits()`.
+        glob: How far one `glob_files` goes. Default `GlobLimits()`.
 
     Raises:
         InvalidOption: If a number is less than 1.
@@ -41,6 +46,7 @@ class FileToolLimits:
     read_bytes: int = 256 * 1024
     entries: int = 500
     search: SearchLimits = dataclass_field(default_factory=SearchLimits)
+    glob: GlobLimits = dataclass_field(default_factory=GlobLimits)
 
     def __post_init__(self) -> None:
         for option in ("lines", "read_bytes", "entries"):
@@ -48,19 +54,35 @@ class FileToolLimits:
                 raise InvalidOption(option, getattr(self, option), "give at least 1")
 
 
-def file_tools(workspace: WorkspaceFS, *, limits: FileToolLimits | None = None) -> list[Callable[..., Awaitable[str]]]:
-    """Make the read-only file tools of a workspace: `read_file`, `list_files` and `grep_files`.
+def file_tools(
+    workspace: WorkspaceFS, *, limits: FileToolLimits | None = None, read_only: bool = False
+) -> list[FunctionTool[Any, Any]]:
+    """Make the file tools of a workspace.
+
+    Those that only look say so (`Tool.read_only`) and may run side by side; of the others one at a time does.
 
     Args:
         workspace: The files that they see.
         limits: How much one call returns. Default `FileToolLimits()`.
+        read_only: True to leave out the tools that change files. Default False.
 
     Examples:
-        >>> [tool.__name__ for tool in file_tools(InMemoryWorkspace())]
-        ['read_file', 'list_files', 'grep_files']
+        >>> [tool.spec.name for tool in file_tools(InMemoryWorkspace())]
+        ['read_file', 'list_files', 'glob_files', 'grep_files', 'write_file', 'edit_file']
     """
-    tools = FileTools(workspace, limits=limits)
-    return [tools.read_file, tools.list_files, tools.grep_files]
+    looking, changing = FileTools(workspace, limits=limits), FileChanges(workspace)
+    made: list[FunctionTool[Any, Any]] = [
+        tool(looking.read_file, read_only=True),
+        tool(looking.list_files, read_only=True),
+        tool(looking.glob_files, read_only=True),
+        tool(looking.grep_files, read_only=True),
+    ]
+    if not read_only:
+        made += [
+            tool(changing.write_file, concurrency_safe=False),
+            tool(changing.edit_file, concurrency_safe=False),
+        ]
+    return made
 
 
 class FileTools:
@@ -105,7 +127,7 @@ class FileTools:
         try:
             size, binary = await self._fill(path, window)
         except FileNotFoundError:
-            raise _nothing_at(path) from None
+            raise nothing_at(path) from None
         except IsADirectoryError:
             raise IsADirectoryError(f"{shown(path)} is a directory: look into it with list_files") from None
         if binary is not None:
@@ -133,7 +155,7 @@ class FileTools:
         try:
             entries = await self._workspace.list(path)
         except FileNotFoundError:
-            raise _nothing_at(path) from None
+            raise nothing_at(path) from None
         except NotADirectoryError:
             raise NotADirectoryError(f"{shown(path)} is no directory: read it with read_file") from None
         if not entries:
@@ -142,6 +164,33 @@ class FileTools:
         if len(lines) < len(entries):
             lines.append(f"[Only the first {len(lines)} of {len(entries)} entries are shown.]")
         return "\n".join(lines)
+
+    async def glob_files(self, pattern: str, path: str | None = None) -> str:
+        """Find files and directories of the workspace by their names: one a line, directories with a '/' at the end.
+
+        Files have their size behind them. What is behind symbolic links or in the folders of version control is
+        left out.
+
+        Args:
+            pattern: Such as '*.py' (at any depth), 'src/**/*.ts' or 'docs/*.{md,txt}'.
+            path: The directory to look in, relative to the workspace, to which the pattern is relative too; the
+                whole workspace if left out.
+
+        Raises:
+            ValueError: If `pattern` is malformed.
+            FileNotFoundError: If `path` does not exist.
+            NotADirectoryError: If `path` is a file.
+            PathRefused: If `path` is not inside the workspace.
+        """
+        where, limits = path or ".", self._limits.glob
+        try:
+            result = await glob_paths(self._workspace, pattern, path=where, limits=limits)
+        except FileNotFoundError:
+            raise nothing_at(where) from None
+        except NotADirectoryError:
+            raise NotADirectoryError(f"{shown(where)} is no directory: read it with read_file") from None
+        lines = [_found(entry) for entry in result.entries] or [NO_FILES]
+        return "\n".join([*lines, *_glob_notes(result, limits)])
 
     async def grep_files(self, pattern: str, path: str | None = None, glob: str | None = None) -> str:
         """Search the text files of the workspace for a text and return the lines that hold it.
@@ -167,7 +216,7 @@ class FileTools:
         try:
             result = await search_text(self._workspace, pattern, path=where, glob=glob or None, limits=limits)
         except FileNotFoundError:
-            raise _nothing_at(where) from None
+            raise nothing_at(where) from None
         lines = [f"{match.path}:{match.line}:{match.text}" for match in result.matches] or [NO_MATCHES]
         return "\n".join([*lines, *_search_notes(result, limits)])
 
@@ -219,6 +268,21 @@ def _entry(entry: FileStat) -> str:
     return f"[FILE] {entry.path} ({entry.size} bytes)"
 
 
+def _found(entry: FileStat) -> str:
+    return f"{entry.path}/" if entry.kind is FileKind.DIRECTORY else f"{entry.path} ({entry.size} bytes)"
+
+
+def _glob_notes(result: GlobResult, limits: GlobLimits) -> list[str]:
+    notes: list[str] = []
+    if result.more_matches:
+        notes.append(f"[Only the first {limits.matches} are shown. Narrow the search with path or a longer pattern.]")
+    if result.more_entries:
+        notes.append(f"[Only {limits.entries} entries were looked at. Narrow the search with path.]")
+    if result.unreadable or result.too_deep:
+        notes.append(f"[Directories not entered: {result.unreadable} unreadable, {result.too_deep} too deep.]")
+    return notes
+
+
 def _search_notes(result: SearchResult, limits: SearchLimits) -> list[str]:
     notes: list[str] = []
     if result.more_matches:
@@ -234,11 +298,8 @@ def _search_notes(result: SearchResult, limits: SearchLimits) -> list[str]:
             (result.binary, "binary"),
             (result.too_large, f"larger than {limits.file_bytes} bytes"),
             (result.unreadable, "unreadable"),
+            (result.too_deep, "too deep"),
         )
         if count
     ]
     return [*notes, f"[Not searched: {', '.join(left_out)}.]"] if left_out else notes
-
-
-def _nothing_at(path: str) -> FileNotFoundError:
-    return FileNotFoundError(f"there is no file or directory {shown(path)}: look around with list_files")

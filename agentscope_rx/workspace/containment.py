@@ -28,7 +28,7 @@ from agentscope_rx.workspace.paths import WorkspacePath, is_reserved, resolve_pa
 NOFOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 OPEN_DIRECTORY: int = os.O_RDONLY | NOFOLLOW | getattr(os, "O_DIRECTORY", 0)
 # O_NONBLOCK: opening a pipe must not wait for somebody at its other end.
-_OPEN_FILE: int = os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
+OPEN_FILE: int = os.O_RDONLY | NOFOLLOW | getattr(os, "O_NONBLOCK", 0)
 
 CAN_CONTAIN = NOFOLLOW != 0 and os.supports_dir_fd >= {
     *(os.open, os.readlink, os.stat, os.access),
@@ -116,7 +116,7 @@ def open_file(place: Place) -> Generator[int]:
         ...     os.read(file, 5)
         b'hello'
     """
-    file = os.open(place.name, _OPEN_FILE, dir_fd=place.directory)
+    file = os.open(place.name, OPEN_FILE, dir_fd=place.directory)
     try:
         mode = os.fstat(file).st_mode
         if stat.S_ISDIR(mode):

@@ -6,7 +6,8 @@ import asyncio
 import errno
 import os
 import stat
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -34,6 +35,9 @@ from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.removal import check_movable, delete_entry, move_file
 from agentscope_rx.workspace.replacement import digest, replace_file
+from agentscope_rx.workspace.ripgrep import find_ripgrep, ripgrep
+from agentscope_rx.workspace.scanning import scan_files
+from agentscope_rx.workspace.text import binary_marks
 
 _T = TypeVar("_T")
 
@@ -135,6 +139,20 @@ class LocalWorkspace:
         inside, new = self._inside(path), self._inside(to)
         check_writable(path, "moved", read_only=self._read_only)
         await _in_one_piece(lambda: self._move(inside, new, if_match))
+
+    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
+        """Tell which files may hold a text, by ripgrep if it is on `PATH`; see `FindsText`."""
+        program = find_ripgrep()
+        if program is not None and b"\n" not in text:
+            names = {str(path): path for path in paths}
+            found = await ripgrep(program, self._root, list(names), [text, *binary_marks()])
+            if found is not None:
+                return {names[name] for name in found}
+        stop = threading.Event()
+        try:
+            return await asyncio.to_thread(scan_files, self._root, paths, text, stop)
+        finally:
+            stop.set()
 
     def _inside(self, path: str | WorkspacePath) -> WorkspacePath:
         return resolve_path(path, roots=self._roots)

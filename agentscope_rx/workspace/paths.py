@@ -22,6 +22,9 @@ TEMPORARY_PREFIX = ".agentscope-tmp-"
 _MAX_NAME_BYTES = 255
 _MAX_PATH_BYTES = 4096
 _DRIVE = re.compile(r"[A-Za-z]:")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# The categories Cc, Zl and Zp of Unicode.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SEAL = object()
 
 
@@ -77,9 +80,14 @@ class WorkspacePath:
             >>> str(resolve_path("src").child("app.py"))
             'src/app.py'
         """
-        path = resolve_path(f"{self}/{name}")
-        if path.parts != (*self.parts, name):
+        # By itself, as the names above it were checked when this path was made.
+        if "/" in name or name in {"", ".", ".."}:
             raise PathRefused(f"{shown(name)} is not the name of a file or directory")
+        path = WorkspacePath((*self.parts, name), _SEAL)
+        _check_text(name)
+        _check_length(str(path))
+        _check_name(name, name)
+        _check_first(path.parts, name)
         return path
 
 
@@ -109,8 +117,7 @@ def resolve_path(path: str | WorkspacePath, *, roots: Sequence[str] = ()) -> Wor
     parts = tuple(_relative(path, roots))
     for part in parts:
         _check_name(part, path)
-    if parts and (parts[0].startswith("~") or _DRIVE.match(parts[0])):
-        raise PathRefused(f"{shown(path)} starts with '~' or a drive letter: {_HOW}")
+    _check_first(parts, path)
     return WorkspacePath(parts, _SEAL)
 
 
@@ -126,6 +133,8 @@ def is_reserved(name: str) -> bool:
         (True, False)
     """
     if name.isascii():
+        if not name.startswith("."):
+            return False
         visible = name.lower()
     else:
         folded = unicodedata.normalize("NFKC", name).casefold()
@@ -153,13 +162,18 @@ _HOW = "give a path relative to the workspace, such as 'src/app.py'; '.' is the 
 def _check_text(path: str) -> None:
     if not path.strip():
         raise PathRefused(f"the path is empty: {_HOW}")
-    if _has_surrogate(path):
+    if _SURROGATE.search(path):
         raise PathRefused(f"{shown(path)} holds a lone surrogate, which no file name can: {_HOW}")
     if "\\" in path:
         raise PathRefused(f"{shown(path)} holds a backslash; names are separated by '/': {_HOW}")
-    if any(unicodedata.category(letter) in {"Cc", "Zl", "Zp"} for letter in path):
+    if _UNPRINTABLE.search(path):
         raise PathRefused(f"{shown(path)} holds a control character or a line break: {_HOW}")
-    if len(path.encode()) > _MAX_PATH_BYTES:
+    _check_length(path)
+
+
+def _check_length(path: str) -> None:
+    # No character has more than four bytes.
+    if len(path) > _MAX_PATH_BYTES // 4 and len(path.encode()) > _MAX_PATH_BYTES:
         raise PathRefused(f"{shown(path)} is longer than {_MAX_PATH_BYTES} bytes")
 
 
@@ -170,6 +184,11 @@ def _check_name(name: str, path: str) -> None:
         raise PathRefused(f"{shown(path)} holds a name of nothing but blanks: {_HOW}")
     if is_reserved(name):
         raise PathRefused(f"{shown(path)} belongs to the runtime, which is out of reach for tools")
+
+
+def _check_first(parts: Sequence[str], path: str) -> None:
+    if parts and (parts[0].startswith("~") or _DRIVE.match(parts[0])):
+        raise PathRefused(f"{shown(path)} starts with '~' or a drive letter: {_HOW}")
 
 
 def _relative(path: str, roots: Sequence[str]) -> list[str]:
@@ -194,7 +213,3 @@ def _normalised(path: str) -> list[str]:
         elif part not in {"", "."}:
             parts.append(part)
     return parts
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= letter <= "\udfff" for letter in text)

@@ -54,6 +54,19 @@ class PathPattern:
             names = names[-1:]
         return any(_fits(parts, names) for parts in self._alternatives)
 
+    def may_match_below(self, directory: str) -> bool:
+        """Tell whether any path below a directory can fit, so that a walk need not enter where none does.
+
+        Args:
+            directory: Its path, as for `matches`.
+
+        Examples:
+            >>> PathPattern("src/*.py").may_match_below("src"), PathPattern("src/*.py").may_match_below("docs")
+            (True, False)
+        """
+        names = directory.split("/")
+        return self._anywhere or any(_may_go_on(parts, names) for parts in self._alternatives)
+
 
 def _alternatives(pattern: str) -> list[str]:
     found, waiting = list[str](), [pattern]
@@ -88,3 +101,19 @@ def _fits(parts: Sequence[re.Pattern[str] | None], names: Sequence[str]) -> bool
         if not reached:
             return False
     return len(names) in reached
+
+
+def _may_go_on(parts: Sequence[re.Pattern[str] | None], names: Sequence[str]) -> bool:
+    """Tell whether names can be added to make it fit; `at` holds how many parts the names so far can use up."""
+    at = {0}
+    for name in names:
+        reached = set[int]()
+        for used in at:
+            # `**` takes the name and stays, or takes none and lets the next part have it.
+            while used < len(parts) and (part := parts[used]) is None:
+                reached.add(used)
+                used += 1
+            if used < len(parts) and (part := parts[used]) is not None and part.match(name):
+                reached.add(used + 1)
+        at = reached
+    return any(used < len(parts) for used in at)

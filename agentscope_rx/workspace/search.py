@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import aclosing
+from typing import Protocol, runtime_checkable
 
 from agentscope_rx.errors import FileTooLarge, InvalidOption
 from agentscope_rx.frozen import frozen
@@ -10,13 +13,13 @@ from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
 from agentscope_rx.workspace.paths import WorkspacePath, shown
 from agentscope_rx.workspace.patterns import PathPattern
 from agentscope_rx.workspace.text import binary_type, decode_text
-
-VERSION_CONTROL_FOLDERS = frozenset({".git", ".hg", ".svn"})
-"""Left out of a search that starts above them: copies of every file, and nothing to edit."""
+from agentscope_rx.workspace.walking import Walk
 
 # Below this a scan takes less than changing threads does.
 _SCANNED_AT_ONCE = 64 * 1024
 _SHOWN_BEFORE_MATCH = 100
+# How many files a workspace is asked about at once; the first few alone, since they may hold matches enough.
+_FIRST_ASKED, _ASKED_AT_ONCE = 100, 5000
 
 
 @frozen
@@ -70,6 +73,7 @@ class SearchResult:
         binary: Number of files that were left out because they are binary.
         too_large: Number of files that were left out because of their size.
         unreadable: Number of files and directories that could not be read.
+        too_deep: Number of directories that are too deep to be entered.
     """
 
     matches: tuple[SearchMatch, ...]
@@ -78,6 +82,38 @@ class SearchResult:
     binary: int = 0
     too_large: int = 0
     unreadable: int = 0
+    too_deep: int = 0
+
+
+@runtime_checkable
+class FindsText(Protocol):
+    """A workspace that has a faster way to look through many files than to return each of them."""
+
+    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
+        """Tell which files may hold a text, or be binary; each of them is then read and looked at by itself.
+
+        Args:
+            paths: Files as `list` names them.
+            text: What they may hold; no line feed, and at least one byte.
+        """
+        ...
+
+
+async def files_holding(
+    workspace: WorkspaceFS, paths: Sequence[WorkspacePath], text: bytes
+) -> Collection[WorkspacePath]:
+    """Ask a workspace which files are worth reading; all of them are where it cannot tell.
+
+    Args:
+        workspace: Where the files are.
+        paths: The files.
+        text: What they may hold.
+
+    Examples:
+        >>> await files_holding(InMemoryWorkspace(), [resolve_path("a")], b"needle")
+        [WorkspacePath(parts=('a',))]
+    """
+    return await workspace.holding(paths, text) if isinstance(workspace, FindsText) and paths else paths
 
 
 async def search_text(
@@ -125,8 +161,10 @@ class _Search:
     def __init__(self, workspace: WorkspaceFS, text: str, pattern: PathPattern | None, limits: SearchLimits) -> None:
         self._workspace, self._text, self._pattern, self._limits = workspace, text, pattern, limits
         self._matches: list[SearchMatch] = []
-        self._files = self._binary = self._too_large = self._unreadable = 0
+        self._files = self._binary = self._too_large = self._unreadable = self._too_deep = 0
         self._more_files = False
+        self._waiting: list[WorkspacePath] = []
+        self._asked_at_once = _FIRST_ASKED
 
     def result(self) -> SearchResult:
         return SearchResult(
@@ -136,46 +174,48 @@ class _Search:
             binary=self._binary,
             too_large=self._too_large,
             unreadable=self._unreadable,
+            too_deep=self._too_deep,
         )
 
     async def run(self, path: str | WorkspacePath) -> None:
+        walk = Walk(self._workspace, path)
+        enters = self._pattern.may_match_below if self._pattern is not None else None
         try:
-            entries = await self._workspace.list(path)
+            async with aclosing(walk.entries(enters=enters)) as entries:
+                async for entry, name in entries:
+                    if entry.kind is FileKind.FILE and (self._pattern is None or self._pattern.matches(name)):
+                        self._gather(entry)
+                    if len(self._waiting) >= self._asked_at_once:
+                        await self._search_waiting()
+                    if self._more_files or len(self._matches) > self._limits.matches:
+                        break
         except NotADirectoryError:
             if not await self._search_file(path):
                 raise FileTooLarge(f"{shown(path)} is too large to be searched") from None
             return
-        depth = len(entries[0].path.parts) - 1 if entries else 0
-        waiting = list(reversed(entries))
-        while waiting and not self._more_files and len(self._matches) <= self._limits.matches:
-            entry = waiting.pop()
-            if entry.link:
-                continue
-            if entry.kind is FileKind.DIRECTORY:
-                waiting.extend(reversed(await self._entries(entry)))
-            elif self._pattern is None or self._pattern.matches("/".join(entry.path.parts[depth:])):
-                await self._try_file(entry)
+        await self._search_waiting()
+        self._unreadable += walk.unreadable
+        self._too_deep = walk.too_deep
 
-    async def _entries(self, directory: FileStat) -> tuple[FileStat, ...]:
-        if directory.path.name in VERSION_CONTROL_FOLDERS:
-            return ()
-        try:
-            return await self._workspace.list(directory.path)
-        except OSError:
-            self._unreadable += 1
-            return ()
-
-    async def _try_file(self, file: FileStat) -> None:
+    def _gather(self, file: FileStat) -> None:
         if file.size > self._limits.file_bytes:
             self._too_large += 1
         elif self._files >= self._limits.files:
             self._more_files = True
         else:
             self._files += 1
-            try:
-                self._too_large += not await self._search_file(file.path)
-            except OSError:
-                self._unreadable += 1
+            self._waiting.append(file.path)
+
+    async def _search_waiting(self) -> None:
+        files, self._waiting = self._waiting, []
+        self._asked_at_once = _ASKED_AT_ONCE
+        worth = set(await files_holding(self._workspace, files, self._text.encode()))
+        for path in files:
+            if path in worth and len(self._matches) <= self._limits.matches:
+                try:
+                    self._too_large += not await self._search_file(path)
+                except OSError:
+                    self._unreadable += 1
 
     async def _search_file(self, path: str | WorkspacePath) -> bool:
         """Search one file; False if it is too large."""

@@ -25,6 +25,8 @@ _SIGNATURES = {
     codecs.BOM_UTF16_BE: "UTF-16 text",
 }
 
+_BEGINNINGS = tuple(_SIGNATURES)
+
 
 @frozen
 class DecodedText:
@@ -69,11 +71,24 @@ def binary_type(data: bytes) -> str | None:
         >>> binary_type(b"%PDF-1.7"), binary_type(b"hello"), binary_type(b"a\\0b")
         ('PDF document', None, 'unknown type')
     """
-    signature = next((known for known in _SIGNATURES if data.startswith(known)), None)
+    signature = None
+    if data.startswith(_BEGINNINGS):
+        signature = next(known for known in _SIGNATURES if data.startswith(known))
     if b"\0" in data[:_SNIFFED_BYTES]:
         return _SIGNATURES[signature] if signature else "unknown type"
     # A text may well begin with "RIFF"; those signatures name a file that is known to be binary, no more.
     return _SIGNATURES[signature] if signature and not signature.isalnum() else None
+
+
+def binary_marks() -> tuple[bytes, ...]:
+    """Return texts of which each binary file holds one; a file that holds one need not be binary.
+
+    Examples:
+        >>> binary_marks()[0]
+        b'\\x00'
+    """
+    # Up to a line end, since they are looked for line by line.
+    return (b"\0", *(known.split(b"\n")[0] for known in _SIGNATURES if not known.isalnum()))
 
 
 class LineWindow:

@@ -143,11 +143,11 @@ def test_sessions_lie_in_the_workspace(serve: Serve, folder: Path) -> None:
 
 
 def test_the_tools_only_look(serve: Serve, folder: Path) -> None:
-    """The model is offered the three tools that change nothing."""
+    """The model is offered the four tools that change nothing."""
     provider = serve([text("Fine.")])
     assert run() == 0
     offered = [tool["function"]["name"] for tool in provider.requests[0].body["tools"]]
-    assert offered == ["read_file", "list_files", "grep_files"]
+    assert offered == ["read_file", "list_files", "glob_files", "grep_files"]
 
 
 def test_the_environment_can_choose_the_model(

@@ -28,23 +28,39 @@ def tools(files: dict[str, str | bytes], *, lines: int = 2000, read_bytes: int =
 # -- what the model is shown --------------------------------------------------------------------------------
 
 
-def test_the_tools_are_functions_with_the_known_names() -> None:
+def test_the_tools_have_the_known_names() -> None:
     """Names, parameters and defaults are what models and rules know, and each parameter is explained."""
     made = file_tools(InMemoryWorkspace())
-    assert [str(inspect.signature(tool)) for tool in made] == [
-        "(path: 'str', offset: 'int' = 0, limit: 'int' = 0, line_numbers: 'bool' = False) -> 'str'",
-        "(path: 'str' = '.') -> 'str'",
-        "(pattern: 'str', path: 'str | None' = None, glob: 'str | None' = None) -> 'str'",
+    assert [(made_tool.spec.name, str(inspect.signature(made_tool.function))) for made_tool in made] == [
+        (
+            "read_file",
+            "(path: 'str', offset: 'int' = 0, limit: 'int' = 0, line_numbers: 'bool' = False) -> 'str'",
+        ),
+        ("list_files", "(path: 'str' = '.') -> 'str'"),
+        ("glob_files", "(pattern: 'str', path: 'str | None' = None) -> 'str'"),
+        ("grep_files", "(pattern: 'str', path: 'str | None' = None, glob: 'str | None' = None) -> 'str'"),
+        ("write_file", "(path: 'str', content: 'str') -> 'str'"),
+        ("edit_file", "(path: 'str', old_string: 'str', new_string: 'str', replace_all: 'bool' = False) -> 'str'"),
     ]
-    assert [tool.__name__ for tool in made] == ["read_file", "list_files", "grep_files"]
-    for tool in made:
-        assert inspect.iscoroutinefunction(tool)
-        assert set(inspect.get_annotations(tool, eval_str=True)) == {
-            *inspect.signature(tool).parameters,
+    for made_tool in made:
+        function = made_tool.function
+        assert inspect.iscoroutinefunction(function)
+        assert set(inspect.get_annotations(function, eval_str=True)) == {
+            *inspect.signature(function).parameters,
             "return",
         }
-        for parameter in inspect.signature(tool).parameters:
-            assert f"\n    {parameter}: " in (inspect.getdoc(tool) or "")
+        for parameter in inspect.signature(function).parameters:
+            assert f"\n    {parameter}: " in (inspect.getdoc(function) or "")
+            assert made_tool.spec.parameters["properties"][parameter]["description"]  # type: ignore[index]
+
+
+def test_tools_that_only_look_say_so() -> None:
+    """Rules let looking pass, and only one change at a time is made."""
+    made = file_tools(InMemoryWorkspace())
+    assert [made_tool.read_only for made_tool in made] == [True, True, True, True, False, False]
+    assert [made_tool.concurrency_safe for made_tool in made] == [True, True, True, True, False, False]
+    looking = file_tools(InMemoryWorkspace(), read_only=True)
+    assert [made_tool.spec.name for made_tool in looking] == [made_tool.spec.name for made_tool in made[:4]]
 
 
 def test_limits_are_checked() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentscope_rx.workspace.patterns import PathPattern
 
@@ -48,3 +50,36 @@ def test_no_pattern_takes_long(pattern: str) -> None:
     """A pattern comes from a model, so none may take a time that grows like a power of its length."""
     assert not PathPattern(pattern).matches("a" * 250)
     assert not PathPattern(pattern).matches("/".join(["a" * 50] * 50))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "directory", "may"),
+    [
+        ("*.py", "a/b", True),
+        ("src/*.py", "src", True),
+        ("src/*.py", "src/a", False),
+        ("src/*.py", "docs", False),
+        ("src/**", "src/a/b", True),
+        ("src/**/test/*.py", "src/a/b", True),
+        ("src/**/test/*.py", "lib", False),
+        ("**/a.py", "x/y/z", True),
+        ("{a,b}/c", "b", True),
+        ("{a,b}/c", "c", False),
+        ("a/b", "a/b", False),
+    ],
+)
+def test_directories_in_which_nothing_fits_are_known(pattern: str, directory: str, may: bool) -> None:
+    """A walk saves itself what the pattern rules out."""
+    assert PathPattern(pattern).may_match_below(directory) is may
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.sampled_from(["a", "b", "*", "**", "?", "a*"]), min_size=1, max_size=5).map("/".join),
+    st.lists(st.sampled_from(["a", "b", "ab"]), min_size=2, max_size=5),
+)
+def test_no_path_that_fits_is_lost(pattern: str, names: list[str]) -> None:
+    """Every directory on the way to a path that fits may hold something."""
+    compared = PathPattern(pattern)
+    if compared.matches("/".join(names)):
+        assert all(compared.may_match_below("/".join(names[:depth])) for depth in range(1, len(names)))

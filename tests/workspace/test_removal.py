@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,6 +156,29 @@ async def test_a_write_between_check_and_removal_is_held_off(tmp_path: Path) -> 
             workspace.write("a", b"new", if_match=old), workspace.delete("a", if_match=old), return_exceptions=True
         )
         assert sum(isinstance(answer, WorkspaceConflict) for answer in done) == 1
+
+
+@pytest.mark.parametrize("verb", ["delete", "move"])
+async def test_other_processes_wait_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    """Comparing and taking away happen under locks on the directories, which all processes see."""
+    workspace, unlink, refused = LocalWorkspace(tmp_path), os.unlink, list[str]()
+    await workspace.write("from/a", b"")
+    await workspace.write("to/b", b"")
+
+    def watched(*arguments: Any, **options: Any) -> None:
+        for name in ("from", "to"):
+            directory = os.open(tmp_path / name, os.O_RDONLY)
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                refused.append(name)
+            finally:
+                os.close(directory)
+        unlink(*arguments, **options)
+
+    monkeypatch.setattr(os, "unlink", watched)
+    await (workspace.delete("from/a") if verb == "delete" else workspace.move("from/a", "to/a"))
+    assert refused == (["from"] if verb == "delete" else ["from", "to"])
 
 
 @pytest.mark.parametrize("verb", ["delete", "move"])

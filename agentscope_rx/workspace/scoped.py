@@ -1,0 +1,178 @@
+"""A part of a workspace as a workspace of its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
+
+from agentscope_rx.errors import PathRefused, WorkspaceError
+from agentscope_rx.workspace.conditions import check_entry, check_write
+from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS
+from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
+from agentscope_rx.workspace.search import files_holding
+
+
+class ScopedWorkspace:
+    """What is below one directory of another workspace, with that directory as its root.
+
+    The directory need not exist; the first write makes it. A path whose symbolic links lead out of it is refused,
+    although the workspace around it may have that place. Links are looked up before a verb does its work: against
+    a process that changes them meanwhile, give each scope a `LocalWorkspace` of its own, or a sandbox.
+
+    Args:
+        inner: The workspace around it.
+        folder: The directory, relative to the root of `inner`.
+
+    Raises:
+        PathRefused: If `folder` is no path.
+
+    Examples:
+        >>> everyone = InMemoryWorkspace({"alice/a.txt": "1", "bob/b.txt": "2"})
+        >>> [str(entry.path) for entry in await ScopedWorkspace(everyone, "alice").list()]
+        ['a.txt']
+    """
+
+    def __init__(self, inner: WorkspaceFS, folder: str | WorkspacePath) -> None:
+        self._inner = inner
+        self._folder = resolve_path(folder)
+
+    def __repr__(self) -> str:
+        return f"ScopedWorkspace({self._inner!r}, {str(self._folder)!r})"
+
+    @property
+    def folder(self) -> WorkspacePath:
+        """The directory that is the root, as a path of the workspace around it."""
+        return self._folder
+
+    async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
+        """Find where a path leads behind all links; see `WorkspaceFS.resolve`."""
+        inside = resolve_path(path)
+        with self._own_names():
+            return await self._resolved(inside)
+
+    async def read(self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None) -> FileContent:
+        """Read a file or a part of it; see `WorkspaceFS.read`."""
+        inside = resolve_path(path)
+        if not inside.parts:
+            raise _error(errno.EISDIR)
+        with self._own_names():
+            await self._resolved(inside)
+            found = await self._inner.read(self._outside(inside), offset=offset, limit=limit)
+        return FileContent(path=inside, data=found.data, size=found.size, version=found.version)
+
+    async def write(
+        self,
+        path: str | WorkspacePath,
+        data: bytes,
+        *,
+        if_match: str | None = None,
+        create_only: bool = False,
+    ) -> str:
+        """Replace or create a file; see `WorkspaceFS.write`."""
+        inside = resolve_path(path)
+        check_write(if_match=if_match, create_only=create_only)
+        if not inside.parts:
+            raise _error(errno.EISDIR)
+        with self._own_names():
+            await self._resolved(inside)
+            return await self._inner.write(self._outside(inside), data, if_match=if_match, create_only=create_only)
+
+    async def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
+        """List a directory; see `WorkspaceFS.list`. A root that nothing was written to is empty."""
+        inside = resolve_path(path)
+        with self._own_names():
+            try:
+                await self._resolved(inside)
+                found = await self._inner.list(self._outside(inside))
+            except FileNotFoundError:
+                if inside.parts:
+                    raise
+                return ()
+            entries = [self._inward(entry, inside.child(entry.path.name)) for entry in found]
+            return tuple([entry for entry in entries if not entry.link or await self._stays(entry.path)])
+
+    async def stat(self, path: str | WorkspacePath) -> FileStat:
+        """Look at one file or directory; see `WorkspaceFS.stat`."""
+        inside = resolve_path(path)
+        with self._own_names():
+            try:
+                await self._resolved(inside)
+                return self._inward(await self._inner.stat(self._outside(inside)), inside)
+            except FileNotFoundError:
+                if inside.parts:
+                    raise
+        return FileStat(path=inside, kind=FileKind.DIRECTORY, size=0, modified=0.0)
+
+    async def delete(self, path: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Delete a file or an empty directory; see `WorkspaceFS.delete`."""
+        inside = resolve_path(path)
+        check_entry(inside)
+        with self._own_names():
+            await self._resolved(inside)
+            await self._inner.delete(self._outside(inside), if_match=if_match)
+
+    async def move(self, path: str | WorkspacePath, to: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Give a file another path; see `WorkspaceFS.move`."""
+        inside, new = resolve_path(path), resolve_path(to)
+        check_entry(inside)
+        with self._own_names():
+            await self._resolved(inside)
+            await self._resolved(new)
+            await self._inner.move(self._outside(inside), self._outside(new), if_match=if_match)
+
+    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
+        """Tell which files may hold a text; see `FindsText`."""
+        outside = {self._outside(path): path for path in paths}
+        found = await files_holding(self._inner, list(outside), text)
+        return {outside[path] for path in found if path in outside}
+
+    def _outside(self, path: WorkspacePath) -> WorkspacePath:
+        return resolve_path(f"{self._folder}/{path}") if path.parts else self._folder
+
+    async def _resolved(self, path: WorkspacePath) -> WorkspacePath:
+        """Follow all links, and refuse what they lead to if it is outside of the folder."""
+        found = (await self._inner.resolve(self._outside(path))).parts
+        depth = len(self._folder.parts)
+        if found[:depth] != self._folder.parts:
+            raise PathRefused(f"{shown(path)} leads out of the workspace through a symbolic link")
+        return resolve_path("/".join(found[depth:]) or ".")
+
+    async def _stays(self, path: WorkspacePath) -> bool:
+        try:
+            await self._resolved(path)
+        except OSError:
+            return False
+        return True
+
+    def _inward(self, entry: FileStat, path: WorkspacePath) -> FileStat:
+        return FileStat(
+            path=path,
+            kind=entry.kind,
+            size=entry.size,
+            modified=entry.modified,
+            version=entry.version,
+            link=entry.link,
+        )
+
+    @contextmanager
+    def _own_names(self) -> Generator[None]:
+        """Have errors name paths as they are called in here; whose folder it is concerns nobody."""
+        try:
+            yield
+        except WorkspaceError as error:
+            message = str(error).replace(f"{self._folder}/", "")
+            if message == str(error):
+                raise
+            raise type(error)(message) from error
+        except OSError as error:
+            if error.errno is None or error.filename is None:
+                raise
+            names = [str(name).removeprefix(f"{self._folder}/") for name in (error.filename, error.filename2) if name]
+            names = ["." if name == str(self._folder) else name for name in names]
+            raise OSError(error.errno, os.strerror(error.errno), names[0], None, *names[1:]) from error
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number), ".")
