@@ -10,18 +10,18 @@ await check_store(make)
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from importlib.util import find_spec
 from math import inf, nan
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from agentscope_rx.errors import ConformanceFailed, InvalidIdentifier, InvalidOption, MissingExtra, StateConflict
 from agentscope_rx.stores.keys import SessionKey
 from agentscope_rx.stores.store import ANYBODY, SessionStore, Stored
 from agentscope_rx.testing._rules import refused, require
-from agentscope_rx.testing._store_leases import KEY, LONG, PATIENCE, leases, leases_run_out, prunes, refuses_fence
+from agentscope_rx.testing._store_leases import KEY, LONG, leases, leases_run_out, prunes, refuses_fence
 from agentscope_rx.testing._store_races import (
     is_made_from_all_sides,
     lets_one_win,
@@ -76,7 +76,9 @@ async def check_store(make: MakeStore, *, examples: int = 30) -> None:
         raise MissingExtra("check_store", "testing")
 
     async def keeps_to_a_dict(store: SessionStore) -> None:
-        await _keeps_to_a_dict(store, examples)
+        from agentscope_rx.testing._store_machine import check_histories
+
+        await asyncio.to_thread(check_histories, store, examples)
 
     for check in (*_CHECKS, keeps_to_a_dict):
         async with make() as store:
@@ -90,17 +92,6 @@ async def _hold(check: Callable[[SessionStore], Awaitable[None]], store: Session
         raise
     except Exception as error:
         raise ConformanceFailed(f"a verb raised what no rule allows: {error!r}") from error
-
-
-async def _keeps_to_a_dict(store: SessionStore, examples: int) -> None:
-    from agentscope_rx.testing._store_machine import check_histories
-
-    loop = asyncio.get_running_loop()
-
-    def call(work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
-
-    await asyncio.to_thread(check_histories, store, call, examples)
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------

@@ -245,8 +245,12 @@ def test_processes_make_the_tables_at_once(postgres: Callable[[], str], tmp_path
         assert [process.communicate(timeout=50)[0] for process in running] == [b"()\n"] * 3
 
 
-async def test_tasks_make_the_tables_at_once(postgres: Callable[[], str]) -> None:
-    """Store objects of their own, which know nothing of one another, make the tables of one database together."""
-    url = await asyncio.to_thread(postgres)
-    stores = [SqlStore(url) for _ in range(8)]
-    assert await asyncio.gather(*(store.list() for store in stores)) == [()] * 8
+async def test_many_make_the_tables_at_once(postgres: Callable[[], str], tmp_path: Path) -> None:
+    """Store objects that know nothing of one another, in several threads, make the tables of one database together."""
+    for url in (await asyncio.to_thread(postgres), f"sqlite:///{tmp_path}/x.db"):
+        threads = [asyncio.to_thread(_list_in_a_loop, url) for _ in range(5)]
+        assert await asyncio.gather(*threads, *(SqlStore(url).list() for _ in range(5))) == [()] * 10
+
+
+def _list_in_a_loop(url: str) -> object:
+    return asyncio.run(SqlStore(url).list())
