@@ -59,12 +59,15 @@ class Folders:
             FileNotFoundError: It does not exist and is not to be made.
         """
         folder = self.of(key)
-        while True:
+        lock = None
+        while lock is None:
             if make:
                 self._make(key, folder)
-            lock = _lock(folder)
-            if lock is not None:
-                break
+            try:
+                lock = _lock(folder)
+            except FileNotFoundError:  # deleted while we waited
+                if not make:
+                    raise
         try:
             yield folder
         finally:
@@ -89,7 +92,11 @@ class Folders:
 
 
 def _lock(folder: Path) -> BaseFileLock | None:
-    """The lock of a folder; None where the folder was deleted while we waited, and our lock with it."""
+    """The lock of a folder; None where the folder is another by now, and our lock that of the deleted one.
+
+    Raises:
+        FileNotFoundError: The folder does not exist, or does not any more.
+    """
     from filelock import FileLock
 
     same = os.open(folder, os.O_RDONLY)  # while it is open, no other folder can get its number
@@ -100,7 +107,8 @@ def _lock(folder: Path) -> BaseFileLock | None:
             if os.path.samestat(os.fstat(same), os.stat(folder)):
                 return lock
         except FileNotFoundError:
-            pass
+            lock.release()
+            raise
         lock.release()
         return None
     finally:

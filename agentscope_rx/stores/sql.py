@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from agentscope_rx.stores.sql_tables import Database
 
 T = TypeVar("T")
-#: The drivers of each kind of database, the usual one first, and the extra that brings it.
-_DRIVERS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "sqlite": (("aiosqlite",), "sql"),
-    "postgresql": (("asyncpg",), "postgres"),
-    "mysql": (("asyncmy", "aiomysql"), "mysql"),
-    "mariadb": (("asyncmy", "aiomysql"), "mysql"),
+#: The driver of each kind of database, and the extra that brings it.
+_DRIVERS: Final[Mapping[str, tuple[str, str]]] = {
+    "sqlite": ("aiosqlite", "sql"),
+    "postgresql": ("asyncpg", "postgres"),
+    "mysql": ("asyncmy", "mysql"),
+    "mariadb": ("asyncmy", "mysql"),
 }
 
 
@@ -177,19 +177,16 @@ def checked_url(text: str) -> URL:
         url = make_url(text)
     except ArgumentError:
         raise InvalidOption("url", "...", "the URL of a database, such as sqlite:///sessions.db") from None
-    backend = url.get_backend_name()
-    drivers, extra = _DRIVERS.get(backend, ((), ""))
-    if "+" not in url.drivername and drivers:
-        url = url.set(drivername=f"{backend}+{drivers[0]}")
-    driver = url.drivername.partition("+")[2]
-    if driver not in drivers:
-        known = ", ".join(f"{name}+{driver}" for name, (drivers, _) in _DRIVERS.items() for driver in drivers)
-        raise InvalidOption("url", url.drivername, f"one of {known}")
+    backend, _, driver = url.drivername.partition("+")
+    known, extra = _DRIVERS.get(backend, ("", ""))
+    if not known or driver not in ("", known):
+        names = ", ".join(f"{name}+{driver}" for name, (driver, _) in _DRIVERS.items())
+        raise InvalidOption("url", url.drivername, f"must begin with one of {names}, or the name without a driver")
     if backend == "sqlite" and url.database in (None, "", ":memory:"):
         raise InvalidOption("url", str(url), "the path of a file; InMemoryStore keeps sessions in memory")
-    if find_spec(driver) is None:
+    if find_spec(known) is None:
         raise MissingExtra(f"SqlStore({backend!r})", extra)
-    return url
+    return url.set(drivername=f"{backend}+{known}")
 
 
 def _connect(url: URL, timeout: float) -> Database:

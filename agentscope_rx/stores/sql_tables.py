@@ -32,7 +32,6 @@ from agentscope_rx.errors import StateUnreadable
 
 SCHEMA_VERSION: Final = 1
 METADATA: Final = MetaData()
-_ATTEMPTS: Final = 3  # to make the tables beside other processes that do
 # Bytes and never text: databases refuse NUL in it, compare it without regard to case, or cut spaces off.
 _BYTES: Final = LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb")
 _DIGEST: Final = String(64)
@@ -111,15 +110,17 @@ class Database:
             StateUnreadable: The tables are those of another version of this library.
         """
         async with self._making:
-            for attempt in range(_ATTEMPTS):
-                if self._made:
-                    return
+            failures = 0
+            while not self._made:
                 try:
                     async with self.engine.begin() as connection:
                         await connection.run_sync(_make_tables)
                     self._made = True
                 except (IntegrityError, OperationalError, ProgrammingError):
-                    if attempt == _ATTEMPTS - 1:  # else another process has made them between our look and our try
+                    # Another process has made one between our look and our try, which can happen once for each table
+                    # and for the row of the version.
+                    failures += 1
+                    if failures > len(METADATA.tables) + 1:
                         raise
 
     async def close(self) -> None:

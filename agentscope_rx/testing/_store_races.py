@@ -81,7 +81,7 @@ async def serves_several_loops(store: SessionStore) -> None:
                 except StateConflict:
                     continue
 
-    threads = [asyncio.to_thread(asyncio.run, count_up()) for _ in range(3)]
+    threads = [asyncio.to_thread(lambda: asyncio.run(count_up())) for _ in range(3)]
     async with asyncio.timeout(PATIENCE):
         await asyncio.gather(count_up(), *threads)
     require(await store.get(KEY) == Stored(b"12", 12), "a store belongs to no event loop")

@@ -8,7 +8,8 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -44,16 +45,30 @@ def postgres() -> Iterator[Callable[[], str]]:
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     """A Redis server's URL."""
+    folder = tempfile.mkdtemp(prefix="agentscope-rx-redis-")  # short enough for the path of a socket
+    with run_redis(Path(folder)) as url:
+        yield url
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def redis_server() -> Callable[[Path], AbstractContextManager[str]]:
+    """Runs a Redis server in a folder; for tests that stop it."""
+    return run_redis
+
+
+@contextmanager
+def run_redis(folder: Path) -> Generator[str, None, None]:
+    """A Redis server with its socket in a folder."""
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
-    folder = tempfile.mkdtemp(prefix="agentscope-rx-redis-")  # short enough for the path of a socket
     socket = f"{folder}/socket"
-    options = ["--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
+    options = ["--port", "0", "--unixsocket", socket, "--save", "", "--dir", str(folder)]
     server = subprocess.Popen([_redis_server(), *options], stdout=subprocess.DEVNULL)
+    client: Any = redis.Redis(unix_socket_path=socket, retry=Retry(NoBackoff(), 0))
     try:
-        client: Any = redis.Redis(unix_socket_path=socket, retry=Retry(NoBackoff(), 0))
         deadline = time.monotonic() + 30
         while True:
             try:
@@ -62,12 +77,11 @@ def redis_url() -> Iterator[str]:
             except redis.ConnectionError:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-        client.close()
         yield f"unix://{socket}"
     finally:
+        client.close()
         server.terminate()
         server.wait()
-        shutil.rmtree(folder)
 
 
 def _redis_server() -> str:

@@ -6,8 +6,8 @@ import asyncio
 import gc
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -25,14 +25,25 @@ KEY = SessionKey(agent_id="a1", user_id="alice", session_id="s1")
 PROCESSES = pytest.mark.parametrize("place", ["files", "sqlite", "postgres", "redis", "mysql"], indirect=True)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 async def test_a_store_keeps_every_rule(place: Place) -> None:
     """The suite that others can run on their stores passes on ours."""
+    await check_store(making(place), examples=10)
 
+
+@pytest.mark.soak
+async def test_a_store_keeps_every_rule_for_long(place: Place) -> None:
+    """As above, with many histories."""
+    await check_store(making(place), examples=500)
+
+
+def making(place: Place) -> Callable[[], AbstractAsyncContextManager[SessionStore]]:
     @asynccontextmanager
     async def make() -> AsyncGenerator[SessionStore]:
         yield store_at(await asyncio.to_thread(place))
 
-    await check_store(make)
+    return make
 
 
 async def test_a_state_of_odd_texts_survives(place: Place) -> None:
