@@ -271,6 +271,15 @@ async def test_a_command_cancelled_while_it_starts_leaves_nothing(tmp_path: Path
     assert len(os.listdir("/proc/self/fd")) <= len(before) + 1
 
 
+@pytest.mark.slow
+async def test_no_moment_of_a_process_hides_it(tmp_path: Path) -> None:
+    """A process is found while it becomes another program, and when the one that started it is gone by then."""
+    made = shell(tmp_path)
+    for command in ["setsid sleep 300 &", "(setsid sleep 300 &)", "setsid sh -c 'setsid sleep 300 & sleep 300' &"] * 50:
+        await made.execute(command)
+        assert left_of(tmp_path) == []
+
+
 async def test_an_escaped_process_does_not_hold_up_the_result(tmp_path: Path) -> None:
     """What leaves the session and drops its environment is not found; that it holds the output open is no hang."""
     async with asyncio.timeout(20):
