@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
 from itertools import islice
-from typing import Final
+from typing import ClassVar, Final
+
+from pydantic import ConfigDict
 
 from agentscope_rx.errors import UndoRefused
 from agentscope_rx.frozen import frozen
@@ -61,6 +63,8 @@ class CompactionDecision:
         cooldown_steps: For how many steps the next one waits.
         failure: What went wrong, where something did; no part of any JSON.
     """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
 
     outcome: CompactionOutcome
     trigger: str = ""

@@ -41,6 +41,7 @@ class HarnessKeywords(BuilderKeywords, total=False):
     max_context_tokens: int
     workspace_context: bool
     environment_memory: str
+    filesystem_tools: bool
     compaction: CompactionConfig | Mapping[str, Any] | None
     tool_result_eviction: ToolResultEvictionConfig | Mapping[str, Any] | None
 
@@ -251,6 +252,16 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
     def disable_workspace_context(self) -> Self:
         """Leave the workspace's rules, memory, knowledge and files out of all requests."""
         return self.workspace_context(False)
+
+    def filesystem_tools(self, offered: bool) -> Self:
+        """Whether the model may look at the workspace's files: `read_file`, `list_files`, `glob_files` and
+        `grep_files`, where no tool of yours has the name."""
+        check_is("filesystem_tools", offered, bool, "True or False")
+        return self._with(filesystem_tools=offered)
+
+    def disable_filesystem_tools(self) -> Self:
+        """Offer no tools for looking at files."""
+        return self.filesystem_tools(False)
 
     def environment_memory(self, text: str) -> Self:
         """A text for the environment section of the System message."""

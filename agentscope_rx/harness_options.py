@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from agentscope_rx.compaction import CompactionConfig, ToolResultEvictionConfig
+from agentscope_rx.compaction.offloading import ResultFolder
 from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.context.limit import check_room
 from agentscope_rx.context.materials import WorkspaceMaterial
@@ -22,7 +23,9 @@ from agentscope_rx.options import AgentOptions
 from agentscope_rx.requests import Model
 from agentscope_rx.step import ModelCard
 from agentscope_rx.stores import JsonFileStore, StateStore
-from agentscope_rx.workspace import RUNTIME_FOLDER, LocalWorkspace, WorkspaceFS, resolve_path
+from agentscope_rx.tools import ToolContext, Toolkit
+from agentscope_rx.tools.session_tool import session_file_tools
+from agentscope_rx.workspace import RUNTIME_FOLDER, HidingWorkspace, LocalWorkspace, WorkspaceFS, resolve_path
 
 WORKSPACE_VARIABLE: Final = "AGENTSCOPE_WORKSPACE"
 _DEFAULT_WORKSPACE: Final = Path(".agentscope") / "workspace"
@@ -44,6 +47,7 @@ class HarnessOptions(AgentOptions):
     workspace_context: bool = True
     environment_memory: str = ""
     state_only: bool = False
+    filesystem_tools: bool = True
     compaction: CompactionConfig | None = field(default_factory=CompactionConfig)
     tool_result_eviction: ToolResultEvictionConfig | None = field(default_factory=ToolResultEvictionConfig)
 
@@ -97,6 +101,27 @@ class HarnessOptions(AgentOptions):
             raise InvalidOption(
                 "workspace", str(self.folder), f"a folder that is there or can be made ({error})"
             ) from error
+
+    @property
+    def offered(self) -> Toolkit:
+        """The tools of the agent: those that were given, and those for looking at files whose names are free."""
+        if not self.filesystem_tools:
+            return self.toolkit
+        taken = set(self.toolkit.names)
+        return self.toolkit.add(*(each for each in session_file_tools(self._files_of) if each.spec.name not in taken))
+
+    def _files_of(self, context: ToolContext) -> WorkspaceFS:
+        """The workspace as a session sees it: what has moved there from other sessions' results is hidden."""
+        if self.tool_result_eviction is None:
+            return self.files
+        folder = ResultFolder.of(
+            self.files,
+            self.tool_result_eviction,
+            agent=context.agent_name,
+            user_id=context.user_id,
+            session_id=context.session_id or "",
+        )
+        return HidingWorkspace(self.files, self.tool_result_eviction.eviction_path, but=folder.path)
 
     @property
     def store(self) -> StateStore:

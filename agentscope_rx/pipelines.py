@@ -12,6 +12,7 @@ from agentscope_rx.harness_options import HarnessOptions
 from agentscope_rx.lifting import Operator
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
+from agentscope_rx.tools import Toolkit
 
 
 def react_pipeline(options: AgentOptions) -> Pipeline:
@@ -23,12 +24,12 @@ def react_pipeline(options: AgentOptions) -> Pipeline:
         op.validate_request(),
         op.commit_history(),
     )
-    return _step(prepare, options, policy=None)
+    return _step(prepare, options, toolkit=options.toolkit, policy=None)
 
 
 def harness_pipeline(options: HarnessOptions) -> Pipeline:
     """One reasoning step of a `HarnessAgent`: the request is filled, kept within its limit, checked and reported."""
-    policy = options.context_policy
+    policy, toolkit = options.context_policy, options.offered
     prepare = Pipeline.of(
         "prepare",
         op.begin_request(),
@@ -36,7 +37,7 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
         op.load_sources(sources=options.sources, concurrent=options.concurrent_sources),
         op.assemble_request(
             sys_prompt=options.sys_prompt,
-            toolkit=options.toolkit,
+            toolkit=toolkit,
             options=options.generate_options,
             instructions=instruction_blocks(options.instructions),
         ),
@@ -46,7 +47,7 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
         op.validate_request(policy=policy),
         op.commit_history(),
     )
-    return _step(prepare, options, policy=policy)
+    return _step(prepare, options, toolkit=toolkit, policy=policy)
 
 
 def _oversized_results(options: HarnessOptions) -> Iterator[Operator]:
@@ -73,7 +74,7 @@ def _shortening(options: HarnessOptions) -> Iterator[Operator]:
         yield op.offload_to_fit(config=eviction, policy=policy, workspace=options.files)
 
 
-def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | None) -> Pipeline:
+def _step(prepare: Pipeline, options: AgentOptions, *, toolkit: Toolkit, policy: ContextPolicy | None) -> Pipeline:
     """The whole step, as the user wants it; the report of `prepare` is about all that they put into and around it."""
     call_model = op.call_model(execution=options.execution, chunks=options.chunk_operators)
     request = Pipeline.of("request", prepare, call_model)
@@ -81,7 +82,7 @@ def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | N
         request = request.guard("request", op.recover_overflow(policy=options.context_policy), name="recover_overflow")
     if (card := options.fallback_card) is not None:
         request = request.guard("request", op.fallback(card=card), name="fallback")
-    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.toolkit))
+    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=toolkit))
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
         if not isinstance(pipeline, Pipeline):  # type: ignore[reportUnnecessaryIsInstance]

@@ -26,7 +26,7 @@ from agentscope_rx.wire import clean_text
 B = TypeVar("B")
 _INPUT: Final = "a text, a Msg, a list of them, or None to go on"
 CLOSED_TEXT: Final = "This tool call was interrupted; whether it had any effect is not known."
-NOT_RUN_TEXT: Final = "This tool call was not run."
+NOT_RUN_TEXT: Final = "This tool call was interrupted before it was run."
 
 
 class UncertainCalls(StrEnum):

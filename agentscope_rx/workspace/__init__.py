@@ -9,6 +9,7 @@ from agentscope_rx.workspace.filesystem import WorkspaceFS as WorkspaceFS
 from agentscope_rx.workspace.globbing import GlobLimits as GlobLimits
 from agentscope_rx.workspace.globbing import GlobResult as GlobResult
 from agentscope_rx.workspace.globbing import glob_paths as glob_paths
+from agentscope_rx.workspace.hiding import HidingWorkspace as HidingWorkspace
 from agentscope_rx.workspace.in_memory import InMemoryWorkspace as InMemoryWorkspace
 from agentscope_rx.workspace.isolation import IsolationScope as IsolationScope
 from agentscope_rx.workspace.isolation import scope_folder as scope_folder

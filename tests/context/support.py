@@ -45,6 +45,7 @@ def builder_before(
         "name": "tester",
         "model": model,
         "workspace": InMemoryWorkspace(),
+        "filesystem_tools": False,
         "execution": ONE_ATTEMPT,
         **options,
     }
@@ -70,6 +71,7 @@ def scripted(*script: Any, window: int | None = None, **options: Any) -> Harness
         "name": "tester",
         "model": ScriptedModel(script or ["done"] * 20, context_window=window),
         "workspace": InMemoryWorkspace(),
+        "filesystem_tools": False,
         "execution": ONE_ATTEMPT,
         **options,
     }

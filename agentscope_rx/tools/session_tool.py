@@ -1,0 +1,60 @@
+"""Tools that are not the same for all sessions: each call has the ones of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agentscope_rx.requests import ToolSpec
+from agentscope_rx.tools.context import ToolContext
+from agentscope_rx.tools.file_tools import FileTools
+from agentscope_rx.tools.tool import FunctionTool, Tool, tool
+from agentscope_rx.workspace.filesystem import WorkspaceFS
+
+
+class SessionTool(Tool):
+    """A method as a tool, on an object that belongs to the session that calls.
+
+    Args:
+        method: The method, as a tool of its class.
+        owner: Gives the object.
+    """
+
+    def __init__(self, method: FunctionTool[Any, Any], owner: Callable[[ToolContext], object]) -> None:
+        self._method, self._owner = method, owner
+
+    @property
+    def spec(self) -> ToolSpec:
+        """The tool as the model sees it, in all sessions."""
+        return self._method.spec
+
+    @property
+    def read_only(self) -> bool:
+        """As the method says."""
+        return self._method.read_only
+
+    @property
+    def concurrency_safe(self) -> bool:
+        """As the method says."""
+        return self._method.concurrency_safe
+
+    async def call(self, arguments: Mapping[str, object], context: ToolContext, /) -> object:
+        """Call the method of the session's own object."""
+        return await self._method.__get__(self._owner(context)).call(arguments, context)
+
+
+_LOOKING: tuple[FunctionTool[Any, Any], ...] = (
+    tool(FileTools.read_file, read_only=True),
+    tool(FileTools.list_files, read_only=True),
+    tool(FileTools.glob_files, read_only=True),
+    tool(FileTools.grep_files, read_only=True),
+)
+
+
+def session_file_tools(files_of: Callable[[ToolContext], WorkspaceFS]) -> list[SessionTool]:
+    """The tools with which a model looks at files, on the workspace of the session that calls.
+
+    Args:
+        files_of: Gives a session's workspace.
+    """
+    return [SessionTool(each, lambda context: FileTools(files_of(context))) for each in _LOOKING]

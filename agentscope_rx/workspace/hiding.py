@@ -1,0 +1,103 @@
+"""A workspace in which a folder has one visible part, and the rest of it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from agentscope_rx.errors import PathRefused
+from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS
+from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
+from agentscope_rx.workspace.search import files_holding
+
+
+class HidingWorkspace:
+    """Another workspace, without what lies in one of its folders, but for one part of that.
+
+    What is hidden is refused for every verb, also through symbolic links, and left out of every listing. Links are
+    looked up before a verb does its work.
+
+    Args:
+        inner: The other workspace.
+        folder: The folder.
+        but: The part of it that is there.
+
+    Raises:
+        PathRefused: If one of them is no path, or the part is not in the folder.
+
+    Examples:
+        >>> everyone = InMemoryWorkspace({"results/alice/a.txt": "1", "results/bob/b.txt": "2"})
+        >>> mine = HidingWorkspace(everyone, "results", but="results/alice")
+        >>> [str(entry.path) for entry in await mine.list("results")]
+        ['results/alice']
+    """
+
+    def __init__(self, inner: WorkspaceFS, folder: str, *, but: str) -> None:
+        self._inner = inner
+        self._folder, self._but = resolve_path(folder).parts, resolve_path(but).parts
+        if self._but[: len(self._folder)] != self._folder:
+            raise PathRefused(f"{shown(but)} is not in {shown(folder)}")
+
+    def __repr__(self) -> str:
+        return f"HidingWorkspace({self._inner!r}, {'/'.join(self._folder)!r}, but={'/'.join(self._but)!r})"
+
+    async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
+        """Find where a path leads behind all links; see `WorkspaceFS.resolve`."""
+        return await self._seen(path)
+
+    async def read(self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None) -> FileContent:
+        """Read a file or a part of it; see `WorkspaceFS.read`."""
+        await self._seen(path)
+        return await self._inner.read(path, offset=offset, limit=limit)
+
+    async def write(
+        self,
+        path: str | WorkspacePath,
+        data: bytes,
+        *,
+        if_match: str | None = None,
+        create_only: bool = False,
+    ) -> str:
+        """Replace or create a file; see `WorkspaceFS.write`."""
+        await self._seen(path)
+        return await self._inner.write(path, data, if_match=if_match, create_only=create_only)
+
+    async def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
+        """List a directory; see `WorkspaceFS.list`."""
+        where = (await self._seen(path)).parts
+        entries = await self._inner.list(path)
+        return tuple(entry for entry in entries if not self._is_hidden((*where, entry.path.parts[-1])))
+
+    async def stat(self, path: str | WorkspacePath) -> FileStat:
+        """Look at one file or directory; see `WorkspaceFS.stat`."""
+        await self._seen(path)
+        return await self._inner.stat(path)
+
+    async def delete(self, path: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Delete a file or an empty directory; see `WorkspaceFS.delete`."""
+        await self._seen(path)
+        await self._inner.delete(path, if_match=if_match)
+
+    async def move(self, path: str | WorkspacePath, to: str | WorkspacePath, *, if_match: str | None = None) -> None:
+        """Give a file another path; see `WorkspaceFS.move`."""
+        await self._seen(path)
+        await self._seen(to)
+        await self._inner.move(path, to, if_match=if_match)
+
+    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
+        """Tell which files may hold a text; see `FindsText`."""
+        return await files_holding(self._inner, paths, text)
+
+    async def _seen(self, path: str | WorkspacePath) -> WorkspacePath:
+        named = resolve_path(path)
+        leads = await self._inner.resolve(named)
+        if self._is_hidden(named.parts) or self._is_hidden(leads.parts):
+            raise PathRefused(f"{shown(named)} belongs to somebody else")
+        return leads
+
+    def _is_hidden(self, parts: tuple[str, ...]) -> bool:
+        """Whether a path is in the folder, and neither in its visible part nor on the way to that."""
+        depth = len(self._folder)
+        if len(parts) <= depth or parts[:depth] != self._folder:
+            return False
+        common = min(len(parts), len(self._but))
+        return parts[:common] != self._but[:common]
