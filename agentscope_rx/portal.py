@@ -98,9 +98,13 @@ class Portal:
         return closed
 
     def _at_exit(self) -> None:
+        if self._loop is None:
+            return
         closing, self._open = self._open, {}
-        ends = [asyncio.run_coroutine_threadsafe(close(), self.loop) for close in closing.values()]
+        ends = [asyncio.run_coroutine_threadsafe(close(), self._loop) for close in closing.values()]
         wait(ends, timeout=_GRACE)
+        # As `asyncio.run` does at its end: what belongs to the loop, such as connections, is closed with it.
+        wait([asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop)], timeout=_GRACE)
 
 
 PORTAL: Final = Portal()

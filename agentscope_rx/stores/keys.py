@@ -65,7 +65,7 @@ class SessionKey:
 
         Examples:
             >>> SessionKey(agent_id="a1", user_id=None, session_id="s1").path
-            's_mey/nobody/s_oma'
+            's_meyq/nobody/s_omyq'
         """
         return f"{self.agent_folder}/{self.user_folder}/{self.session_folder}"
 
