@@ -115,6 +115,19 @@ async def test_undone_one_after_the_other() -> None:
     assert list(expanded(again.compactions, again.compactions[0].id)) + rest(again) == list(whole.context.messages)
 
 
+@virtual
+async def test_two_that_begin_with_the_same_message_are_undone_in_order() -> None:
+    """A strategy that keeps the oldest message: what each put there looks alike, and yet the newest is undone first."""
+    state, config = AgentState(session_id="s", context=steps(6)), sliding(FIRST, keep_first=True, note=False)
+    state = renamed(await compacted(state, config=config), "c0")
+    more = grown(state, steps(6, at=10))
+    state = renamed(await compacted(more, config=config), "c1")
+    assert [each.by for each in state.compactions] == [("u",), ("u",)]
+    with pytest.raises(UndoRefused, match="'c0' lies below a later one"):
+        state.apply(CompactionUndone("c0", 8))
+    assert state.apply(CompactionUndone("c1", 8)).context == more.context
+
+
 def renamed(state: AgentState, id: str) -> AgentState:
     """The state whose newest compaction has another id, since each test run counts anew."""
     *others, newest = state.compactions
