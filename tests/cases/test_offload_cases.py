@@ -262,6 +262,6 @@ async def test_o34_what_the_model_sees_is_what_is_saved(tmp_path: Path) -> None:
 def saved_results(folder: Path) -> list[str]:
     """The texts of the tool results in the file of the session, read without the library."""
     (file,) = folder.rglob("state.json")
-    messages = json.loads(file.read_bytes())["state"]["context"]
+    messages = json.loads(file.read_bytes())["state"]["state"]["context"]
     blocks = [block for message in messages for block in message["content"] if block["type"] == "tool_result"]
     return ["\n".join(part["text"] for part in block["output"]) for block in blocks]

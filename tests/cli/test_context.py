@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 
 from agentscope_rx.cli import main
 from agentscope_rx.cli.run import RunOptions, stored_builder
-from agentscope_rx.compactions import Compaction
+from agentscope_rx.compactions import Compaction, CompactionDecision, CompactionOutcome
 from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.history import Edit, Exchange
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
+from agentscope_rx.state import HistoryEdited
 from agentscope_rx.testing import ScriptedModel
 from agentscope_rx.testing.fake_provider import text
 from tests.cli.command import MODEL, SESSION, keep
@@ -102,6 +105,20 @@ def compacted() -> Compaction:
     builder = stored_builder(model, RunOptions()).compaction(trigger_messages=5, keep_tokens=0, keep_messages=1)
     (compaction,) = work(builder, "One?", "Two?", "Three?")
     return compaction
+
+
+def keep_compaction(trigger: str) -> None:
+    """A session whose log holds a compaction that something odd has asked for."""
+
+    async def recorded() -> None:
+        async with stored_builder(ScriptedModel([]), RunOptions()).build() as agent:
+            await agent.observe([Msg.user("One?"), Msg.assistant("An answer.")], SESSION)
+            (first, _) = (await agent.state(SESSION)).context
+            notes = Exchange(replace(Msg.user("Notes."), id="notes"))
+            decision = CompactionDecision(outcome=CompactionOutcome.DONE, trigger=trigger, id="compaction")
+            await agent.record(HistoryEdited((Edit((first,), (notes,)),), decision), SESSION)
+
+    asyncio.run(recorded())
 
 
 def rows(shown: str, title: str) -> list[str]:
@@ -227,10 +244,7 @@ def test_the_compactions_of_a_session(serve: Serve, folder: Path, wide: None, ca
 def test_what_is_shortened_is_harmless(serve: Serve, folder: Path, wide: None, capsys: Captured) -> None:
     """What a stored session says reaches the terminal neither in tables nor in JSON with what it acts on."""
     serve([])
-    compacted()
-    (stored,) = (folder / ".agentscope-runtime").rglob("state.json")
-    evil = json.dumps(EVIL, ensure_ascii=False)
-    stored.write_text(stored.read_text().replace('"trigger":"messages"', f'"trigger":{evil}'))
+    keep_compaction(EVIL)
     for arguments in ((), ("--json",)):
         assert context("--session", "s", *arguments) == 0
         shown = capsys.readouterr().out
