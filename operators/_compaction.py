@@ -119,7 +119,8 @@ class Attempt:
         return self._done(history, CompactionOutcome.DONE, model=_STRATEGY, replaced_tokens=gain)
 
     async def _by_summary(self, summariser: Summariser) -> Step:
-        notes = await summariser.notes_on(self.step, self._shown(), max_tokens=self.summary_limit)
+        most = summariser.longest_of(self.summary_limit, self.step)
+        notes = await summariser.notes_on(self.step, self._shown(), max_tokens=most)
         tokens = _text_tokens(notes.text, self.counter)
         self._check_gain(self.plan.tokens - tokens, self.plan.tokens)
         required = missing_headings(notes.text, self.config.required_headings)

@@ -71,6 +71,11 @@ class Summariser:
         """Whose summary it will be."""
         return (self.card or step.card).name
 
+    def longest_of(self, wanted: int, step: Step) -> int:
+        """How long notes it is asked for: as long as is wanted, but what is summarised needs most of its window."""
+        window = (self.card or step.card).window
+        return wanted if window is None else max(1, min(wanted, window // 4))
+
     async def notes_on(self, step: Step, exchanges: Sequence[Exchange], *, max_tokens: int) -> Notes:
         """Summarise exchanges, in as many calls as it takes; each is told what the one before has written.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 from dataclasses import dataclass, field
@@ -57,8 +58,11 @@ class Provider:
     def _tokens(self, request: RecordedRequest) -> int:
         """What the request costs by this provider's count."""
         messages: list[dict[str, Any]] = request.body["messages"]
-        texts = [str(message.get("content") or "") + str(message.get("tool_calls") or "") for message in messages]
-        return sum(map(self._count, texts)) + 4 * len(texts) + self._count(str(request.body.get("tools") or ""))
+        calls = [call["function"] for message in messages for call in message.get("tool_calls") or ()]
+        texts = [str(message.get("content") or "") for message in messages]
+        texts += [call["name"] + call["arguments"] for call in calls]
+        tools = json.dumps(request.body.get("tools") or "")
+        return sum(map(self._count, texts)) + 4 * len(messages) + self._count(tools) + 3
 
 
 def some_words(chance: random.Random, least: int, most: int) -> str:
