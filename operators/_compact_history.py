@@ -31,9 +31,9 @@ def compact_history(
         compact_history
         ------t-----|     t.history is [summary][what the user said last][the newest messages], or s.history
 
-    A summary that is empty or unfinished or frees too little, a model that fails, and a strategy that breaks a rule leave the
-    history as it is; the step and its manifest say what was decided and why. What a later compaction replaces holds
-    the earlier summary.
+    A summary that is empty or unfinished or frees too little, a model that fails, and a strategy that breaks a rule
+    leave the history as it is; the step and its manifest say what was decided and why. What a later compaction
+    replaces holds the earlier summary.
 
     Args:
         config: When, and how.
