@@ -295,7 +295,10 @@ class Msg:
     @property
     def tool_result(self) -> ToolResultBlock | None:
         """The tool result that a TOOL message holds."""
-        return next(iter(self.blocks(ToolResultBlock)), None)
+        for block in self.content:
+            if isinstance(block, ToolResultBlock):
+                return block
+        return None
 
     @property
     def reason(self) -> GenerateReason:

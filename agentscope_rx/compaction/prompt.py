@@ -12,6 +12,7 @@ from agentscope_rx.compactions import SUMMARY_NAME, SUMMARY_VERSION_KEY
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Exchange, Measure
 from agentscope_rx.messages import (
+    ContentBlock,
     DataBlock,
     HintBlock,
     Msg,
@@ -91,24 +92,25 @@ def prompt_of(template: str, parts: Sequence[str]) -> str:
 
 
 def _content(message: Msg) -> str:
-    return quoted("\n".join(part for part in _parts(message) if part))
+    if len(message.content) == 1:
+        return quoted(_said(message.content[0]))
+    return quoted("\n".join(filter(None, map(_said, message.content))))
 
 
-def _parts(message: Msg) -> Iterator[str]:
-    for block in message.content:
-        match block:
-            case TextBlock(text=text):
-                yield text
-            case ToolUseBlock(name=name):
-                yield f"[tool_call: {name}] {_beginning(block.content or '', _ARGUMENT_CHARS)}".rstrip()
-            case ToolResultBlock(name=name):
-                yield f"[tool_result: {name}] {_beginning(block.text, _RESULT_CHARS)}".rstrip()
-            case HintBlock(hint=hint):
-                yield hint
-            case DataBlock():
-                yield f"[attachment: {block.name or 'without a name'}]"
-            case ThinkingBlock():
-                pass  # what was thought is in what was said and done
+def _said(block: ContentBlock) -> str:
+    match block:
+        case TextBlock():
+            return block.text
+        case ToolUseBlock():
+            return f"[tool_call: {block.name}] {_beginning(block.content or '', _ARGUMENT_CHARS)}".rstrip()
+        case ToolResultBlock():
+            return f"[tool_result: {block.name}] {_beginning(block.text, _RESULT_CHARS)}".rstrip()
+        case HintBlock():
+            return block.hint
+        case DataBlock():
+            return f"[attachment: {block.name or 'without a name'}]"
+        case ThinkingBlock():
+            return ""  # what was thought is in what was said and done
 
 
 def _beginning(text: str, limit: int) -> str:
