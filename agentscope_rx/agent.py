@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 from reactivex import Observable
 
-from agentscope_rx.errors import AgentClosed, InvalidOption
+from agentscope_rx.errors import AgentClosed, InvalidOption, ReentrantCall
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
-from agentscope_rx.live import LiveRuns
+from agentscope_rx.live import Interruptible, LiveRuns
 from agentscope_rx.messages import Msg
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
@@ -23,9 +23,11 @@ from agentscope_rx.requests import PURPOSES, Purpose
 from agentscope_rx.run import Call, Run, run_of
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import StoredSession, messages_of
-from agentscope_rx.state import AgentState, Record
+from agentscope_rx.state import AgentState, Record, TasksChanged
 from agentscope_rx.step import ModelCard
 from agentscope_rx.streams import Sink, run_with_sink
+from agentscope_rx.task_state import TaskContextState
+from agentscope_rx.tools.proposals import changed
 
 OptionsT = TypeVar("OptionsT", bound=AgentOptions)
 NOBODY: Final = RuntimeContext()
@@ -138,6 +140,44 @@ class Agent(ABC, Generic[OptionsT]):
             await session.save()
             return session.state
 
+    async def update_tasks(
+        self, context: RuntimeContext, change: Callable[[TaskContextState], TaskContextState], /
+    ) -> TaskContextState:
+        """Change a session's task: requirements, decisions, to-do list, subject.
+
+        Between two calls it happens in the session's turn. Made from inside a tool of the session, it is part of the
+        running step.
+
+        Args:
+            context: The session.
+            change: Gets the task as it is, gives another value of it.
+
+        Returns:
+            The new task.
+
+        Raises:
+            TaskConflict: The change was decided on another revision than the newest; nothing was changed.
+            TaskRefused: It breaks a rule; nothing was changed.
+            SessionBusy: The session's turn did not come in time.
+
+        Examples:
+            await agent.update_tasks(ctx, lambda state: state.set_subject_version("3f2c1d", state.revision))
+        """
+        try:
+            async with self._opened(self.prepared_call(None, context)) as session:
+                before = session.state.tasks_context
+                after = changed(before, change)
+                if after is not before:
+                    session.record(TasksChanged(after))
+                    await session.save()
+                return after
+        except ReentrantCall:
+            run = self._live_run(context)
+            inside = None if run is None else run.update_tasks(change)
+            if inside is None:
+                raise
+            return inside
+
     @asynccontextmanager
     async def _opened(self, call: Call) -> AsyncGenerator[StoredSession]:
         options = self.options
@@ -157,11 +197,14 @@ class Agent(ABC, Generic[OptionsT]):
         Returns:
             Whether a run was there.
         """
-        options = self.options
-        run = options.runtime.single(LiveRuns).find(options.store, options.key_of(context))
+        run = self._live_run(context)
         if run is not None:
             run.interrupt()
         return run is not None
+
+    def _live_run(self, context: RuntimeContext) -> Interruptible | None:
+        options = self.options
+        return options.runtime.single(LiveRuns).find(options.store, options.key_of(context))
 
     # -- the end --------------------------------------------------------------------------------------------
 

@@ -42,6 +42,7 @@ class BuilderKeywords(TypedDict, total=False):
     sys_prompt: SystemPrompt
     tools: Iterable[Tool | Callable[..., Any]]
     toolkit: Toolkit
+    enable_task_list: bool
     max_iters: int
     generate_options: GenerateOptions
     execution: ExecutionConfig
@@ -127,6 +128,11 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """The tools with their groups and presets, in the place of all that were added before."""
         check_is("toolkit", toolkit, Toolkit, "a Toolkit")
         return self._with(toolkit=toolkit)
+
+    def enable_task_list(self, enabled: bool = True) -> Self:
+        """Give the model a to-do list, `todo_write`, which it sees as long as the session lasts; off by default."""
+        check_is("enable_task_list", enabled, bool, "True or False")
+        return self._with(task_list=enabled)
 
     def max_iters(self, max_iters: int) -> Self:
         """How many reasoning steps a call may take; 10 by default."""

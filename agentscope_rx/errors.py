@@ -5,13 +5,13 @@
                                     MissingExtra, PipelineError
       ContextError                  ContextBudgetExceeded, InvalidToolPairs, SourceFailed, EditRefused,
                                     NotShortened, UndoRefused
-      ConflictError                 StateConflict, HistoryConflict, SessionBusy, ReentrantCall
+      ConflictError                 StateConflict (TaskConflict), HistoryConflict, SessionBusy, ReentrantCall
       ProviderError                 ContextOverflow, PayloadTooLarge, OutputCap, RateLimited, QuotaExceeded,
                                     BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
                                     StreamIncomplete, ProviderTimeout, ProviderUnreachable
-      SessionError                  StateUnreadable
-      RunError                      StepLost, RetryRefused, ConsumerFailed, BufferOverflow, SourceCancelled,
-                                    AgentClosed, RunningLoopError
+      SessionError                  StateUnreadable, TaskRefused(ValueError)
+      RunError                      StepLost, RetryRefused, OutputInvalid, ConsumerFailed, BufferOverflow,
+                                    SourceCancelled, AgentClosed, RunningLoopError
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict
       TestingError                  ScriptEnded, RealRequestRefused, ConformanceFailed
 
@@ -167,6 +167,10 @@ class StateConflict(ConflictError):
     """The stored state changed under a run; nothing was overwritten."""
 
 
+class TaskConflict(StateConflict):
+    """A session's task changed since the revision that a change of it was decided on; nothing was changed."""
+
+
 class HistoryConflict(ConflictError):
     """The session's history changed while a request was being prepared."""
 
@@ -312,6 +316,10 @@ class SessionError(AgentScopeError):
 
 class StateUnreadable(SessionError):
     """A stored state cannot be read; it is left as it is and no fresh one is made in its place."""
+
+
+class TaskRefused(SessionError, ValueError):
+    """A session's task cannot be changed like that: a text is too long, an id is not known, a rule is broken."""
 
 
 # -- runs ---------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from agentscope_rx.pipelines import harness_pipeline
 from agentscope_rx.preparation import PreparedRequest, prepare
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.state import CompactionUndone
+from agentscope_rx.tasks import TaskContextOptions
 from agentscope_rx.workspace import WorkspaceFS
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -41,6 +42,7 @@ class HarnessKeywords(BuilderKeywords, total=False):
     max_context_tokens: int
     workspace_context: bool
     environment_memory: str
+    task_context: TaskContextOptions | Mapping[str, Any] | None
     compaction: CompactionConfig | Mapping[str, Any] | None
     tool_result_eviction: ToolResultEvictionConfig | Mapping[str, Any] | None
 
@@ -254,6 +256,24 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
         """A text for the environment section of the System message."""
         check_is("environment_memory", text, str, "a text")
         return self._with(environment_memory=text)
+
+    def task_context(
+        self, config: TaskContextOptions | Mapping[str, Any] | EllipsisType | None = ..., /, **options: Any
+    ) -> Self:
+        """What of a session's task the model sees beside its to-do list; nothing by default.
+
+        What was said before about it is replaced. The task itself is the application's to change, by
+        `agent.update_tasks`; nothing of it is derived from messages or files.
+
+        Args:
+            config: `TaskContextOptions`, or its options as a mapping; None = nothing.
+            options: The same as keywords: `task_context(requirements=True, verification=True, proposals=True)`.
+
+        Raises:
+            InvalidOption: An option is wrong, both ways were used, or the model could propose what it cannot see.
+        """
+        made = _configured("task_context", TaskContextOptions, config, options)
+        return self._with(task_context=made or TaskContextOptions())
 
     def compaction(
         self, config: CompactionConfig | Mapping[str, Any] | EllipsisType | None = ..., /, **options: Any

@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
 
+from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.compaction import CompactionConfig, ToolResultEvictionConfig
 from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.context.limit import check_room
-from agentscope_rx.context.materials import WorkspaceMaterial
+from agentscope_rx.context.materials import WorkspaceMaterial, guidance_block
 from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, memory_knowledge_rest
 from agentscope_rx.context.sources import ContextSource
 from agentscope_rx.errors import InvalidOption, PathRefused
@@ -22,6 +23,10 @@ from agentscope_rx.options import AgentOptions
 from agentscope_rx.requests import Model
 from agentscope_rx.step import ModelCard
 from agentscope_rx.stores import JsonFileStore, StateStore
+from agentscope_rx.tasks import TaskContextOptions, requirements
+from agentscope_rx.tasks.projection import TaskProjection
+from agentscope_rx.tasks.requirements import task_requirement_propose
+from agentscope_rx.tools import Tool
 from agentscope_rx.workspace import RUNTIME_FOLDER, LocalWorkspace, WorkspaceFS, resolve_path
 
 WORKSPACE_VARIABLE: Final = "AGENTSCOPE_WORKSPACE"
@@ -43,6 +48,7 @@ class HarnessOptions(AgentOptions):
     max_context_tokens: int = 8_000
     workspace_context: bool = True
     environment_memory: str = ""
+    task_context: TaskContextOptions = field(default_factory=TaskContextOptions)
     compaction: CompactionConfig | None = field(default_factory=CompactionConfig)
     tool_result_eviction: ToolResultEvictionConfig | None = field(default_factory=ToolResultEvictionConfig)
 
@@ -120,6 +126,23 @@ class HarnessOptions(AgentOptions):
             max_tokens=self.max_context_tokens,
             environment_memory=self.environment_memory,
         )
+
+    @property
+    def own_tools(self) -> tuple[Tool, ...]:
+        """The tools that come with what was switched on."""
+        return (*super().own_tools, *((task_requirement_propose,) if self.task_context.proposals else ()))
+
+    @property
+    def guidance(self) -> tuple[ContextBlock, ...]:
+        """What the model is told about them."""
+        proposing = (guidance_block("requirements", requirements.GUIDANCE),) if self.task_context.proposals else ()
+        return (*super().guidance, *proposing)
+
+    @property
+    def tasks(self) -> TaskProjection | None:
+        """Shows the session's task; None where none of it is to be shown."""
+        shown = self.task_list or self.task_context.shows_scope
+        return TaskProjection(options=self.task_context) if shown else None
 
     def check(self) -> None:
         """Refuse what could never be sent.

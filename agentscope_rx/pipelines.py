@@ -19,7 +19,14 @@ def react_pipeline(options: AgentOptions) -> Pipeline:
     prepare = Pipeline.of(
         "prepare",
         op.begin_request(),
-        op.assemble_request(sys_prompt=options.sys_prompt, toolkit=options.toolkit, options=options.generate_options),
+        op.assemble_request(
+            sys_prompt=options.sys_prompt,
+            toolkit=options.all_tools,
+            options=options.generate_options,
+            instructions=options.guidance,
+            tasks=options.tasks,
+        ),
+        *_task_state(options),
         op.validate_request(),
         op.commit_history(),
     )
@@ -36,13 +43,15 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
         op.load_sources(sources=options.sources, concurrent=options.concurrent_sources),
         op.assemble_request(
             sys_prompt=options.sys_prompt,
-            toolkit=options.toolkit,
+            toolkit=options.all_tools,
             options=options.generate_options,
-            instructions=instruction_blocks(options.instructions),
+            instructions=(*options.guidance, *instruction_blocks(options.instructions)),
+            tasks=options.tasks,
         ),
         *_oversized_results(options),
         op.evict_optional_blocks(policy=policy, selection=options.selection_policy),
         *_shortening(options),
+        *_task_state(options),
         op.validate_request(policy=policy),
         op.commit_history(),
     )
@@ -73,6 +82,12 @@ def _shortening(options: HarnessOptions) -> Iterator[Operator]:
         yield op.offload_to_fit(config=eviction, policy=policy, workspace=options.files)
 
 
+def _task_state(options: AgentOptions) -> Iterator[Operator]:
+    """The task once more, when it is settled what of it the conversation still shows."""
+    if options.tasks is not None:
+        yield op.project_task_state(tasks=options.tasks)
+
+
 def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | None) -> Pipeline:
     """The whole step, as the user wants it; the report of `prepare` is about all that they put into and around it."""
     call_model = op.call_model(execution=options.execution, chunks=options.chunk_operators)
@@ -81,7 +96,7 @@ def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | N
         request = request.guard("request", op.recover_overflow(policy=options.context_policy), name="recover_overflow")
     if (card := options.fallback_card) is not None:
         request = request.guard("request", op.fallback(card=card), name="fallback")
-    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.toolkit))
+    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.all_tools))
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
         if not isinstance(pipeline, Pipeline):  # type: ignore[reportUnnecessaryIsInstance]

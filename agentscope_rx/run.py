@@ -29,6 +29,7 @@ from agentscope_rx.session import Intake, RequestCache, StateCache, StoredSessio
 from agentscope_rx.state import CallsClosed, ReplyRecorded
 from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Step
 from agentscope_rx.streams import Sink, loop
+from agentscope_rx.task_state import TaskContextState
 
 _INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."
 _CLOSED: Final = "the agent was closed while this call waited for its session's turn"
@@ -113,6 +114,7 @@ class Run:
         self._turn_awaited: asyncio.Task[None] | None = None
         self._steps = SingleAssignmentDisposable()
         self._interrupted = self._refused = self._has_turn = False
+        self._handle: RunHandle | None = None
         self.ended: Future[None] = Future()
 
     # -- from outside, from any thread ----------------------------------------------------------------------
@@ -128,6 +130,11 @@ class Run:
     def cancel(self) -> None:
         """End the run at once, as if its subscriber had left."""
         self._from_outside(self._sink.dispose)
+
+    def update_tasks(self, change: Callable[[TaskContextState], TaskContextState]) -> TaskContextState | None:
+        """Change the task with the tools that are at work; None where none is."""
+        proposals = None if self._handle is None else self._handle.proposals
+        return None if proposals is None else proposals.update_tasks(change)
 
     def _from_outside(self, action: Callable[[], None]) -> None:
         if running_loop() is self._loop:
@@ -195,7 +202,7 @@ class Run:
     async def _answer(self, session: StoredSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """The input goes in, the steps run, the result comes out."""
         self._call.take_in(session)
-        run = self._call.handle(self.emit, session)
+        self._handle = run = self._call.handle(self.emit, session)
         first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
         try:
             last = await self._drive(loop(self._turn, first, self._follow), scheduler)

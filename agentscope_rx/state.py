@@ -25,6 +25,7 @@ from agentscope_rx.errors import InvalidToolPairs, StateUnreadable, UndoRefused
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Edit, Exchange, History, Measure, apply_edits
 from agentscope_rx.messages import Msg
+from agentscope_rx.task_state import PlanModeContextState, TaskContextState
 from agentscope_rx.wire import to_json
 
 
@@ -52,6 +53,8 @@ class AgentState:
         user_id: Whose it is; None = nobody's in particular.
         context: The working history.
         tool_context: The state of the toolkit.
+        tasks_context: The task: to-do list, requirements, verifications.
+        plan_mode_context: Whether the session is planning.
         compaction: What the next decision about a compaction goes by.
         compactions: All compactions so far, oldest first, with what gave way to them.
     """
@@ -60,6 +63,8 @@ class AgentState:
     user_id: str | None = None
     context: History = field(default_factory=History)
     tool_context: ToolContextState = field(default_factory=ToolContextState)
+    tasks_context: TaskContextState = field(default_factory=TaskContextState)
+    plan_mode_context: PlanModeContextState = field(default_factory=PlanModeContextState)
     compaction: CompactionState = field(default_factory=CompactionState)
     compactions: tuple[Compaction, ...] = ()
 
@@ -75,6 +80,8 @@ class AgentState:
                 b',"user_id":', to_json(self.user_id),
                 b',"context":', _history_json(self.context),
                 b',"tool_context":', to_json(self.tool_context),
+                b',"tasks_context":', to_json(self.tasks_context),
+                b',"plan_mode_context":', to_json(self.plan_mode_context),
                 b',"compaction":', to_json(self.compaction),
                 b',"compactions":[', b",".join(map(_compaction_json, self.compactions)),
                 b"]}",
@@ -100,6 +107,8 @@ class AgentState:
             user_id=stored.user_id,
             context=history,
             tool_context=stored.tool_context,
+            tasks_context=stored.tasks_context,
+            plan_mode_context=stored.plan_mode_context,
             compaction=stored.compaction,
             compactions=compactions,
         )
@@ -240,6 +249,26 @@ class LimitLearned:
         return replace(state, compaction=replace(state.compaction, limits=limits))
 
 
+@frozen(kw_only=False)
+class TasksChanged:
+    """The task is another one: to-do list, requirements or verifications."""
+
+    tasks_context: TaskContextState
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, tasks_context=self.tasks_context)
+
+
+@frozen(kw_only=False)
+class PlanModeChanged:
+    """Planning has begun or ended, or a plan was written."""
+
+    plan_mode_context: PlanModeContextState
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, plan_mode_context=self.plan_mode_context)
+
+
 def _appended(state: AgentState, messages: Sequence[Msg]) -> AgentState:
     return replace(state, context=state.context.append(*messages)) if messages else state
 
@@ -331,6 +360,8 @@ class _StoredState:
     user_id: str | None = None
     context: tuple[Msg, ...] = ()
     tool_context: ToolContextState = field(default_factory=ToolContextState)
+    tasks_context: TaskContextState = field(default_factory=TaskContextState)
+    plan_mode_context: PlanModeContextState = field(default_factory=PlanModeContextState)
     compaction: CompactionState = field(default_factory=CompactionState)
     compactions: tuple[_StoredCompaction, ...] = ()
 

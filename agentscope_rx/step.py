@@ -17,6 +17,7 @@ from agentscope_rx.requests import Model, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.state import AgentState, Record
+from agentscope_rx.task_state import TaskContextState
 from agentscope_rx.token_counter import TokenCounter
 
 E = TypeVar("E", bound=AgentEvent)
@@ -95,6 +96,14 @@ class Session(Protocol):
         ...
 
 
+class TaskProposals(Protocol):
+    """What the tools of one step change of the session's task."""
+
+    def update_tasks(self, change: Callable[[TaskContextState], TaskContextState], /) -> TaskContextState:
+        """Change the task; gives the new one."""
+        ...
+
+
 class Emitter:
     """The way out of a run: gives each event its identity and hands it on. Safe from any thread.
 
@@ -161,6 +170,7 @@ class RunHandle:
         pressure_level: How near to its limit that request was, as it was last told.
         answer_begun: Whether anything of the newest answer had arrived when it failed.
         retry_told: Whether a guard has told already why the request begins again.
+        proposals: What the tools that are at work have changed of the session's task; None while none is.
 
     Args:
         emit: Publishes an event.
@@ -182,6 +192,7 @@ class RunHandle:
         "materials",
         "pressure_level",
         "previous_request",
+        "proposals",
         "retry_told",
         "running",
         "runtime",
@@ -207,6 +218,7 @@ class RunHandle:
         self.estimated_tokens: int | None = None
         self.pressure_level = 0
         self.retry_told = self.answer_begun = False
+        self.proposals: TaskProposals | None = None
 
     def aside(self) -> RunHandle:
         """The same run for a model call beside the conversation, whose progress is its own."""

@@ -11,6 +11,7 @@ cut long arguments of old calls                truncate_arguments
 leave out the middle of old tool results       prune_tool_results
 let older messages give way to a summary       compact_history
 move results into files until all fits         offload_to_fit
+show the task where the conversation does not  project_task_state
 refuse what no provider would take             validate_request
 make the proposed history the session's        commit_history
 ask the model                                  call_model
@@ -46,6 +47,7 @@ from agentscope_rx.operators._load_materials import load_materials as load_mater
 from agentscope_rx.operators._load_sources import load_sources as load_sources
 from agentscope_rx.operators._offload_to_fit import offload_to_fit as offload_to_fit
 from agentscope_rx.operators._offload_tool_results import offload_tool_results as offload_tool_results
+from agentscope_rx.operators._project_task_state import project_task_state as project_task_state
 from agentscope_rx.operators._prune_tool_results import prune_tool_results as prune_tool_results
 from agentscope_rx.operators._recover_overflow import recover_overflow as recover_overflow
 from agentscope_rx.operators._report_context import report_context as report_context

@@ -11,6 +11,7 @@ from agentscope_rx.lifting import Operator, view_operator
 from agentscope_rx.requests import GenerateOptions
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.step import Mode, Step
+from agentscope_rx.tasks.projection import TaskProjection
 from agentscope_rx.tools import Toolkit
 
 SystemPrompt: TypeAlias = str | Callable[[RuntimeContext], str | Awaitable[str]]
@@ -39,8 +40,9 @@ def assemble_request(
     toolkit: Toolkit,
     options: GenerateOptions,
     instructions: Sequence[ContextBlock] = (),
+    tasks: TaskProjection | None = None,
 ) -> Operator:
-    """Put the system prompt, the instructions, the tools and the options into the draft.
+    """Put the system prompt, the instructions, the task, the tools and the options into the draft.
 
         --s-------|
         assemble_request
@@ -51,6 +53,8 @@ def assemble_request(
         toolkit: The tools; those of switched-off groups are left out.
         options: How the model is to answer.
         instructions: Trusted rules of the application.
+        tasks: Shows the session's task. Here it is shown whole, so that there is room for all of it whatever becomes
+            of the conversation; `project_task_state` leaves out what that still shows. None = it is not shown.
     """
 
     def assembled(draft: RequestDraft, step: Step, prompt: str) -> RequestDraft:
@@ -62,6 +66,8 @@ def assemble_request(
             tools=() if concluding else toolkit.specs(step.state.tool_context.activated_groups),
             options=options if step.max_output is None else options.with_output_limit(step.max_output),
         )
+        if tasks is not None:
+            draft = tasks.onto(draft, step.state.tasks_context)
         if concluding:
             return draft.add_transient(_CONCLUDE)
         return draft.add_transient(_ASK_AGAIN) if step.mode is Mode.ASK_AGAIN else draft

@@ -22,6 +22,7 @@ from agentscope_rx.state import AgentState, ResultsRecorded
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.tools import CancelToken, ToolContext, Toolkit
 from agentscope_rx.tools.execution import ToolOutcome, batches, run_call
+from agentscope_rx.tools.proposals import Proposals
 
 INTERRUPTED_TEXT: Final = "This tool call was interrupted before it gave a result."
 _NOT_RUN_TEXT: Final = "This tool call was not run: the limit of steps was reached."
@@ -59,10 +60,12 @@ class _Batch:
         self.stage = step.run.runtime.ids.new_id("acting")
         self.outcomes: dict[str, ToolOutcome] = {}
         self.cancelled = CancelToken()
+        self.proposals = Proposals(step.state.tasks_context, step.state.plan_mode_context, runtime=step.run.runtime)
 
     async def run(self) -> Step:
         step = self.step
         step.run.acted = step.number
+        step.run.proposals = self.proposals
         for call in self.calls:
             step.emit(ev.ToolResultStart(reply_id=self.stage, tool_call_id=call.id, tool_call_name=call.name))
         try:
@@ -100,6 +103,7 @@ class _Batch:
             runtime_context=step.run.context,
             cancelled=self.cancelled,
             on_report=lambda output: self._emit_output(call, output),
+            proposals=self.proposals,
         )
         outcome = await run_call(
             self.toolkit,
@@ -144,6 +148,10 @@ class _Batch:
             if not self._suspended(call):
                 id = step.run.runtime.ids.new_id("message")
                 messages.append(replace(Msg.tool(result, name=step.identity.agent_name), id=id, timestamp=now))
+        # Before the results: a receipt never tells of a list that the session does not have.
+        for record in self.proposals.close():
+            step.run.record(record)
+        step.run.proposals = None
         return step.run.record(ResultsRecorded(tuple(messages), groups))
 
     def _missing(self, call: ToolUseBlock) -> ToolResultBlock:
