@@ -7,6 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
@@ -27,6 +28,7 @@ from agentscope_rx.state import AgentState, Record, TasksChanged
 from agentscope_rx.step import ModelCard
 from agentscope_rx.streams import Sink, run_with_sink
 from agentscope_rx.task_state import TaskContextState
+from agentscope_rx.tools.outputs import OutputSpec, OutputType
 from agentscope_rx.tools.proposals import changed
 
 OptionsT = TypeVar("OptionsT", bound=AgentOptions)
@@ -69,25 +71,41 @@ class Agent(ABC, Generic[OptionsT]):
 
     # -- calling --------------------------------------------------------------------------------------------
 
-    def call(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /) -> Reply:
+    def call(
+        self,
+        input: str | Msg | Sequence[Msg] | None = None,
+        context: RuntimeContext = NOBODY,
+        /,
+        *,
+        output: OutputType | None = None,
+    ) -> Reply:
         """Ask, and get the answer.
 
         Args:
             input: What the user says; None goes on with the session as it is.
             context: For whom.
+            output: The form of the answer, as a type or a JSON schema; `reply.output(type)` gives the answer. None =
+                a text. A run that comes to no such answer ends with `OutputInvalid`.
 
         Returns:
             A cold `Reply`: `await` it, or `run()` it where no event loop runs.
 
         Raises:
             InvalidIdentifier: An id of the context cannot be one.
-            InvalidOption: The input holds a SYSTEM message.
+            InvalidOption: The input holds a SYSTEM message, or the output is neither type nor schema.
         """
-        return reply_of(self.stream_events(input, context))
+        return reply_of(self.stream_events(input, context, output=output))
 
-    async def acall(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /) -> Msg:
+    async def acall(
+        self,
+        input: str | Msg | Sequence[Msg] | None = None,
+        context: RuntimeContext = NOBODY,
+        /,
+        *,
+        output: OutputType | None = None,
+    ) -> Msg:
         """The same as a coroutine, for `asyncio.create_task` and `asyncio.run`."""
-        return await self.call(input, context)
+        return await self.call(input, context, output=output)
 
     def stream_events(
         self,
@@ -95,6 +113,7 @@ class Agent(ABC, Generic[OptionsT]):
         context: RuntimeContext = NOBODY,
         /,
         *,
+        output: OutputType | None = None,
         purposes: Sequence[Purpose] = ("reasoning",),
     ) -> EventStream:
         """Ask, and get everything that happens; errors as in `call`.
@@ -102,10 +121,11 @@ class Agent(ABC, Generic[OptionsT]):
         Args:
             input: What the user says; None goes on with the session as it is.
             context: For whom.
+            output: The form of the answer, as in `call`.
             purposes: Which model calls to hear of: `reasoning`, and those beside the conversation, `summary` and
                 `memory`, whose events (their `context_build` too) say so in `metadata["purpose"]`.
         """
-        call = self.prepared_call(input, context, purposes=purposes)
+        call = self.prepared_call(input, context, purposes=purposes, output=output)
 
         def work(sink: Sink[AgentEvent]) -> Observable[None]:
             if self._closed:
@@ -238,6 +258,7 @@ class Agent(ABC, Generic[OptionsT]):
         context: RuntimeContext,
         *,
         purposes: Sequence[Purpose] = ("reasoning",),
+        output: OutputType | None = None,
     ) -> Call:
         """A call of this agent, checked: an id or a role that cannot be is refused here and not in the stream."""
         self.options.key_of(context)
@@ -245,12 +266,18 @@ class Agent(ABC, Generic[OptionsT]):
             raise InvalidOption("purposes", purposes, f"several of {', '.join(PURPOSES)}")
         return Call(
             options=self.options,
-            pipeline=self.pipeline,
+            pipeline=self._pipeline_for(output),
             card=self._card,
             messages=messages_of(input),
             context=context,
             purposes=tuple(purposes),
         )
+
+    def _pipeline_for(self, output: OutputType | None) -> Pipeline:
+        """The agent's pipeline; for a call whose answer has a form, one of its own."""
+        if output is None:
+            return self.pipeline
+        return self._make_pipeline(replace(self.options, output=OutputSpec.of(output)))
 
     def _started(self, run: Run) -> None:
         with self._lock:

@@ -9,7 +9,7 @@ from typing import Final
 from agentscope_rx.frozen import frozen
 
 #: Kinds of block that are shown without tags: the application's prompt and the library's own words.
-PLAIN: Final = frozenset({"system_input", "empty_response", "conclude"})
+PLAIN: Final = frozenset({"system_input", "empty_response", "conclude", "output_reminder"})
 #: The kind of the facts about a session; they stand together in tags of their own.
 SESSION: Final = "session"
 #: The kind of what says whether the session is planning; it stands with those facts.

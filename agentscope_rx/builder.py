@@ -26,6 +26,7 @@ from agentscope_rx.session import messages_of
 from agentscope_rx.stores import StateStore
 from agentscope_rx.stores.keys import check_identifier
 from agentscope_rx.tools import Tool, Toolkit
+from agentscope_rx.tools.outputs import OutputSpec, OutputType
 
 AgentT = TypeVar("AgentT", bound=Agent[Any])
 OptionsT = TypeVar("OptionsT", bound=AgentOptions, default=AgentOptions)
@@ -203,9 +204,16 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """
         return self._make(self._options)
 
-    def call(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /) -> Reply:
+    def call(
+        self,
+        input: str | Msg | Sequence[Msg] | None = None,
+        context: RuntimeContext = NOBODY,
+        /,
+        *,
+        output: OutputType | None = None,
+    ) -> Reply:
         """Ask an agent that is made for this call and closed at its end; arguments as in `ReActAgent.call`."""
-        return reply_of(self.stream_events(input, context))
+        return reply_of(self.stream_events(input, context, output=output))
 
     def stream_events(
         self,
@@ -213,15 +221,18 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         context: RuntimeContext = NOBODY,
         /,
         *,
+        output: OutputType | None = None,
         purposes: Sequence[Purpose] = ("reasoning",),
     ) -> EventStream:
         """Ask such an agent, and get everything that happens; arguments as in `ReActAgent.stream_events`."""
         messages = messages_of(input)
         self._options.key_of(context)
+        if output is not None:
+            OutputSpec.of(output)  # refused here and not in the stream
 
         def one_agent(_: object) -> Observable[AgentEvent]:
             agent = self.build()
-            events = agent.stream_events(messages, context, purposes=purposes)
+            events = agent.stream_events(messages, context, output=output, purposes=purposes)
             return events.pipe(_and_then(agent.close), ops.finally_action(agent.refuse))
 
         return EventStream(reactivex.defer(one_agent), label="stream_events(...)")

@@ -341,6 +341,10 @@ class RetryRefused(RunError):
     """A retry came back to a step whose tools have already begun."""
 
 
+class OutputInvalid(RunError):
+    """The answer has not the form that was asked for, or a message holds no structured answer."""
+
+
 class ConsumerFailed(RunError):
     """A subscriber raised while it was handed an event; its own run was cancelled. The cause is chained."""
 

@@ -22,6 +22,7 @@ from agentscope_rx.tasks import todo
 from agentscope_rx.tasks.projection import TaskProjection
 from agentscope_rx.tasks.todo import todo_write
 from agentscope_rx.tools import Tool, Toolkit
+from agentscope_rx.tools.outputs import OutputSpec, OutputTool
 
 Arrangement: TypeAlias = Callable[[Pipeline], Pipeline]
 
@@ -38,6 +39,7 @@ class AgentOptions:
     sys_prompt: SystemPrompt = ""
     toolkit: Toolkit = field(default_factory=Toolkit)
     task_list: bool = False
+    output: OutputSpec | None = None
     max_iters: int = 10
     generate_options: GenerateOptions = field(default_factory=GenerateOptions)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
@@ -60,7 +62,8 @@ class AgentOptions:
     @property
     def own_tools(self) -> tuple[Tool, ...]:
         """The tools that come with what was switched on."""
-        return (todo_write,) if self.task_list else ()
+        tools: list[Tool] = [todo_write] if self.task_list else []
+        return (*tools, OutputTool(self.output)) if self.output is not None else tuple(tools)
 
     @property
     def guidance(self) -> tuple[ContextBlock, ...]:

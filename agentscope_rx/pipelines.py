@@ -26,6 +26,7 @@ def react_pipeline(options: AgentOptions) -> Pipeline:
             instructions=options.guidance,
             tasks=options.tasks,
         ),
+        *_output_form(options),
         *_task_state(options),
         op.validate_request(),
         op.commit_history(),
@@ -48,6 +49,7 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
             instructions=(*options.guidance, *instruction_blocks(options.instructions)),
             tasks=options.tasks,
         ),
+        *_output_form(options),
         *_oversized_results(options),
         op.evict_optional_blocks(policy=policy, selection=options.selection_policy),
         *_shortening(options),
@@ -82,6 +84,12 @@ def _shortening(options: HarnessOptions) -> Iterator[Operator]:
         yield op.offload_to_fit(config=eviction, policy=policy, workspace=options.files)
 
 
+def _output_form(options: AgentOptions) -> Iterator[Operator]:
+    """The form of the answer, in calls that want one."""
+    if options.output is not None:
+        yield op.offer_output(output=options.output)
+
+
 def _task_state(options: AgentOptions) -> Iterator[Operator]:
     """The task once more, when it is settled what of it the conversation still shows."""
     if options.tasks is not None:
@@ -92,11 +100,16 @@ def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | N
     """The whole step, as the user wants it; the report of `prepare` is about all that they put into and around it."""
     call_model = op.call_model(execution=options.execution, chunks=options.chunk_operators)
     request = Pipeline.of("request", prepare, call_model)
+    if options.output is not None:
+        request = request.guard(
+            "request", op.without_output_format(output=options.output), name="without_output_format"
+        )
     if isinstance(options, HarnessOptions) and options.compaction is not None:
         request = request.guard("request", op.recover_overflow(policy=options.context_policy), name="recover_overflow")
     if (card := options.fallback_card) is not None:
         request = request.guard("request", op.fallback(card=card), name="fallback")
-    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.all_tools))
+    settle = () if options.output is None else (op.settle_output(output=options.output),)
+    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.all_tools), *settle)
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
         if not isinstance(pipeline, Pipeline):  # type: ignore[reportUnnecessaryIsInstance]

@@ -268,7 +268,7 @@ class Run:
         if step.finished is not None or reply is None or step.mode is Mode.CONCLUDE:
             return None
         mode = Mode.NORMAL
-        if not reply.tool_calls:
+        if not reply.tool_calls and not step.correction:
             if reply.text.strip() or step.mode is Mode.ASK_AGAIN:
                 return None
             mode = Mode.ASK_AGAIN
@@ -281,6 +281,7 @@ class Run:
             identity=step.identity,
             card=step.card,
             mode=mode,
+            correction=step.correction,
             max_output=step.max_output,
             run=step.run,
         )
@@ -298,6 +299,8 @@ class Run:
         if finish.message is not None:
             return self._announce(session, finish.message.text, finish.reason)
         assert last.reply is not None  # Step.finish has seen to it
+        if finish.reason is GenerateReason.STRUCTURED_OUTPUT:
+            return last.reply  # the answer of the call, and no stop before it
         self.emit(ev.RequestStop(reason=finish.reason.value.lower(), generate_reason=finish.reason))
         return last.reply.with_reason(finish.reason)
 

@@ -34,6 +34,7 @@ class ModelCard:
         max_output: Tokens of an answer; None = not known.
         window_origin: Where the window comes from: `given` by the model, or `unknown`.
         own: Whether it is the agent's own model, and none that stands in for it.
+        json_schema: Whether its provider holds it to a JSON schema.
         model: The model itself.
         counter: Counts the tokens of its requests; None = nobody needs to know.
     """
@@ -43,6 +44,7 @@ class ModelCard:
     max_output: int | None = None
     window_origin: str = "unknown"
     own: bool = True
+    json_schema: bool = False
     model: Model = field(compare=False, repr=False)
     counter: TokenCounter | None = field(default=None, compare=False, repr=False)
 
@@ -56,6 +58,7 @@ class ModelCard:
             max_output=model.max_output_tokens,
             window_origin="unknown" if window is None else "given",
             own=own,
+            json_schema=bool(getattr(model, "json_schema", False)),
             model=model,
             counter=counter,
         )
@@ -298,6 +301,7 @@ class Step:
         call_id: One id of the request: of its events, its manifest and its log records. Set by `begin_request`.
         purpose: What the model is called for.
         mode: What the step is for.
+        correction: What was wrong with the form of the answer before, which is asked for again; empty = nothing.
         max_output: How long an answer may be asked for, where the provider has refused a longer one; None = as long
             as the options say.
         pressed: Set where the provider has refused this step's request as too long.
@@ -321,6 +325,7 @@ class Step:
     call_id: str = ""
     purpose: Purpose = "reasoning"
     mode: Mode = Mode.NORMAL
+    correction: str = ""
     max_output: int | None = None
     pressed: Pressed | None = None
     state: AgentState = field(default_factory=AgentState)
