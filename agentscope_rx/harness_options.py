@@ -23,7 +23,8 @@ from agentscope_rx.options import AgentOptions
 from agentscope_rx.requests import Model
 from agentscope_rx.step import ModelCard
 from agentscope_rx.stores import JsonFileStore, StateStore
-from agentscope_rx.tasks import TaskContextOptions, requirements
+from agentscope_rx.tasks import PlanModeConfig, TaskContextOptions, requirements
+from agentscope_rx.tasks.plan_mode import plan_tools
 from agentscope_rx.tasks.projection import TaskProjection
 from agentscope_rx.tasks.requirements import task_requirement_propose
 from agentscope_rx.tools import Tool
@@ -49,6 +50,7 @@ class HarnessOptions(AgentOptions):
     workspace_context: bool = True
     environment_memory: str = ""
     task_context: TaskContextOptions = field(default_factory=TaskContextOptions)
+    plan_mode: PlanModeConfig | None = None
     compaction: CompactionConfig | None = field(default_factory=CompactionConfig)
     tool_result_eviction: ToolResultEvictionConfig | None = field(default_factory=ToolResultEvictionConfig)
 
@@ -130,7 +132,14 @@ class HarnessOptions(AgentOptions):
     @property
     def own_tools(self) -> tuple[Tool, ...]:
         """The tools that come with what was switched on."""
-        return (*super().own_tools, *((task_requirement_propose,) if self.task_context.proposals else ()))
+        proposing = (task_requirement_propose,) if self.task_context.proposals else ()
+        planning = () if self.plan_mode is None else plan_tools(self.plan_mode, self.files)
+        return (*super().own_tools, *proposing, *planning)
+
+    @property
+    def planning(self) -> PlanModeConfig:
+        """How a session plans that does."""
+        return self.plan_mode or super().planning
 
     @property
     def guidance(self) -> tuple[ContextBlock, ...]:

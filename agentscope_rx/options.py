@@ -18,7 +18,7 @@ from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.step import ModelCard
 from agentscope_rx.stores import InMemoryStore, SessionKey, StateStore
-from agentscope_rx.tasks import todo
+from agentscope_rx.tasks import PlanModeConfig, todo
 from agentscope_rx.tasks.projection import TaskProjection
 from agentscope_rx.tasks.todo import todo_write
 from agentscope_rx.tools import Tool, Toolkit
@@ -83,6 +83,11 @@ class AgentOptions:
     def tasks(self) -> TaskProjection | None:
         """Shows the session's task; None where none of it is to be shown."""
         return TaskProjection() if self.task_list else None
+
+    @property
+    def planning(self) -> PlanModeConfig:
+        """How a session plans that does."""
+        return PlanModeConfig()
 
     @property
     def counter(self) -> RequestCounter:

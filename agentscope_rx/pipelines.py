@@ -25,6 +25,7 @@ def react_pipeline(options: AgentOptions) -> Pipeline:
             options=options.generate_options,
             instructions=options.guidance,
             tasks=options.tasks,
+            plan_mode=options.planning,
         ),
         *_output_form(options),
         *_task_state(options),
@@ -48,6 +49,7 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
             options=options.generate_options,
             instructions=(*options.guidance, *instruction_blocks(options.instructions)),
             tasks=options.tasks,
+            plan_mode=options.planning,
         ),
         *_output_form(options),
         *_oversized_results(options),
@@ -109,7 +111,9 @@ def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | N
     if (card := options.fallback_card) is not None:
         request = request.guard("request", op.fallback(card=card), name="fallback")
     settle = () if options.output is None else (op.settle_output(output=options.output),)
-    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.all_tools), *settle)
+    pipeline = Pipeline.of(
+        "step", request, op.run_tools(toolkit=options.all_tools, plan_mode=options.planning), *settle
+    )
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
         if not isinstance(pipeline, Pipeline):  # type: ignore[reportUnnecessaryIsInstance]

@@ -20,6 +20,8 @@ from agentscope_rx.messages import (
 )
 from agentscope_rx.state import AgentState, ResultsRecorded
 from agentscope_rx.step import Mode, Step
+from agentscope_rx.tasks import PlanModeConfig
+from agentscope_rx.tasks.plan_mode import plan_gate
 from agentscope_rx.tools import CancelToken, ToolContext, Toolkit
 from agentscope_rx.tools.execution import ToolOutcome, batches, run_call
 from agentscope_rx.tools.proposals import Proposals
@@ -28,7 +30,7 @@ INTERRUPTED_TEXT: Final = "This tool call was interrupted before it gave a resul
 _NOT_RUN_TEXT: Final = "This tool call was not run: the limit of steps was reached."
 
 
-def run_tools(*, toolkit: Toolkit) -> Operator:
+def run_tools(*, toolkit: Toolkit, plan_mode: PlanModeConfig | None = None) -> Operator:
     """Run the tool calls of the reply; each gives a result, whatever happens to it.
 
         --s-----------|
@@ -37,6 +39,8 @@ def run_tools(*, toolkit: Toolkit) -> Operator:
 
     Args:
         toolkit: The tools.
+        plan_mode: How a session plans. While it does, a call that may change something is denied, from its state and
+            whatever this says. Default: as `PlanModeConfig()` has it.
 
     Emits:
         `TOOL_RESULT_START` for all calls at once, deltas as tools report them, `TOOL_RESULT_END` in call order when
@@ -47,7 +51,7 @@ def run_tools(*, toolkit: Toolkit) -> Operator:
     def run_tools(step: Step) -> Step | Awaitable[Step]:
         if step.reply is None or not step.reply.tool_calls:
             return step
-        return _Batch(step, step.reply.tool_calls, toolkit).run()
+        return _Batch(step, step.reply.tool_calls, toolkit, plan_mode or PlanModeConfig()).run()
 
     return run_tools
 
@@ -55,8 +59,8 @@ def run_tools(*, toolkit: Toolkit) -> Operator:
 class _Batch:
     """The calls of one reply, from their start to their record."""
 
-    def __init__(self, step: Step, calls: Sequence[ToolUseBlock], toolkit: Toolkit) -> None:
-        self.step, self.calls, self.toolkit = step, calls, toolkit
+    def __init__(self, step: Step, calls: Sequence[ToolUseBlock], toolkit: Toolkit, plan_mode: PlanModeConfig) -> None:
+        self.step, self.calls, self.toolkit, self.plan_mode = step, calls, toolkit, plan_mode
         self.stage = step.run.runtime.ids.new_id("acting")
         self.outcomes: dict[str, ToolOutcome] = {}
         self.cancelled = CancelToken()
@@ -91,6 +95,10 @@ class _Batch:
                 group.create_task(self._run_one(call))
 
     async def _run_one(self, call: ToolUseBlock) -> None:
+        gated = plan_gate(self.proposals.plan, call, self.toolkit, self.plan_mode)
+        self.outcomes[call.id] = await self._called(call) if gated is None else gated
+
+    async def _called(self, call: ToolUseBlock) -> ToolOutcome:
         step, identity = self.step, self.step.identity
         context = ToolContext(
             agent_id=identity.agent_id,
@@ -115,7 +123,7 @@ class _Batch:
         )
         if outcome.error is not None:
             logger().warning("tool_failed", tool=call.name, error=type(outcome.error).__name__)
-        self.outcomes[call.id] = outcome
+        return outcome
 
     # -- results --------------------------------------------------------------------------------------------
 

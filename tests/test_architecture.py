@@ -63,6 +63,7 @@ SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
     {
         ("tools", "workspace"),
         ("tasks", "tools"),
+        ("tasks", "workspace"),
         ("session", "stores"),
         ("compaction", "workspace"),
         ("context", "tokens"),

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from agentscope_rx import ContextBlock, ContextRequest, HarnessAgent, InMemoryWorkspace
 from agentscope_rx.compaction import CompactionConfig
 from agentscope_rx.events import Custom
+from agentscope_rx.history import History
 from agentscope_rx.messages import Msg
 from agentscope_rx.models.providers import Provider
 from agentscope_rx.requests import CallDelta, ModelChunk, ModelRequest
+from agentscope_rx.state import AgentState
+from agentscope_rx.stores import InMemoryStore, SessionKey
+from agentscope_rx.stores.store import ABSENT
 from agentscope_rx.tasks import (
     Authority,
     Decision,
@@ -24,6 +29,7 @@ from agentscope_rx.tasks import (
 )
 from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing.fake_provider import RecordedRequest, ScriptedReply, from_case
+from agentscope_rx.tools import tool
 from tests.cases import case
 from tests.cases.playing import CaseTool, check_pairs
 from tests.context.support import ALICE, harness, manifests, scripted
@@ -167,6 +173,54 @@ async def test_ten_compactions_leave_the_task_and_what_is_shown_of_it_as_they_we
     (text,) = {message.text for (message,) in compacted}
     assert 'fix "it" &amp; &lt;more&gt;' in text
     assert "| CONFIRMED | tests pass" in text
+
+
+# -- O37 ----------------------------------------------------------------------------------------------------
+
+
+async def test_o37_there_is_one_system_message_and_it_is_the_first() -> None:
+    """Main and summary requests: prompt, instructions, rules of the workspace and of the mode in it. The summary is
+    the user's; a System message of an old history is neither in the middle nor lost."""
+    the = case("O37")
+    config = the["config"]
+
+    @tool(read_only=True)
+    async def look() -> str:
+        """Look."""
+        return the["tools"]["look"]
+
+    options: dict[str, Any] = {
+        "sys_prompt": config["sys_prompt"],
+        "instructions": dict(config["instruction"]),
+        "workspace": InMemoryWorkspace({"AGENTS.md": config["agents_md"]}),
+        "enable_plan_mode": config["plan_mode"],
+        "enable_task_list": config["enable_task_list"],
+        "compaction": config["compaction"],
+        "tools": [look],
+        "state_store": (store := InMemoryStore()),
+    }
+    old = Msg.system(the["legacy_history_has"]["content"])
+    history = History.of(*(replace(m, id=f"m{at}") for at, m in enumerate([*said(the["history"]), old])))
+    key = SessionKey(agent_id="tester", user_id=ALICE.user_id, session_id=str(ALICE.session_id))
+    stored = AgentState(session_id=key.session_id, user_id=key.user_id, context=history)
+    await store.put(key, stored.to_json(), expected_version=ABSENT)
+    replies = [*map(from_case, the["summary"]), *map(from_case, the["model"])]
+    async with harness(*replies, **options) as (agent, provider):
+        await agent.enter_plan_mode(ALICE)
+        seen = await watch(agent, the["input"]["content"], ALICE)
+    assert seen.error is None
+    assert provider.refusals == []
+    assert len(provider.requests) == 3  # a summary, then two steps
+    for request in provider.requests:
+        system, *others = request.messages
+        assert system["role"] == "system"
+        assert "system" not in [message["role"] for message in others]
+        for words in ("P", "I1", "I2", "\nG\n", "<MODE_RULES"):
+            assert words in system["content"]
+    summary, *main = provider.requests
+    assert "old note" in str(summary.messages) + str(main[0].messages)
+    assert all(any("S" in str(m["content"]) and m["role"] == "user" for m in request.messages) for request in main)
+    assert all("Mode: PLAN (read-only)" in str(request.messages) for request in main)
 
 
 # -- O38 ----------------------------------------------------------------------------------------------------
