@@ -6,7 +6,7 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
@@ -155,7 +155,7 @@ class Agent(ABC, Generic[OptionsT]):
         Raises:
             SessionBusy: The session's turn did not come in time.
         """
-        async with self._opened(self.prepared_call(None, context)) as session:
+        async with self.opened_session(context) as session:
             session.record(record)
             await session.save()
             return session.state
@@ -184,7 +184,7 @@ class Agent(ABC, Generic[OptionsT]):
             await agent.update_tasks(ctx, lambda state: state.set_subject_version("3f2c1d", state.revision))
         """
         try:
-            async with self._opened(self.prepared_call(None, context)) as session:
+            async with self.opened_session(context) as session:
                 before = session.state.tasks_context
                 after = changed(before, change)
                 if after is not before:
@@ -197,6 +197,14 @@ class Agent(ABC, Generic[OptionsT]):
             if inside is None:
                 raise
             return inside
+
+    def opened_session(self, context: RuntimeContext, /) -> AbstractAsyncContextManager[StoredSession]:
+        """A session in its turn, between two calls: for those who change it and save it.
+
+        Raises:
+            SessionBusy: Inside: the session's turn did not come in time.
+        """
+        return self._opened(self.prepared_call(None, context))
 
     @asynccontextmanager
     async def _opened(self, call: Call) -> AsyncGenerator[StoredSession]:

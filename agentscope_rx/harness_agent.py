@@ -110,7 +110,7 @@ class HarnessAgent(Agent[HarnessOptions]):
         return (await self.state(context)).plan_mode_context.plan_active
 
     async def _set_planning(self, context: RuntimeContext, *, planning: bool) -> None:
-        async with self._opened(self.prepared_call(None, context)) as session:
+        async with self.opened_session(context) as session:
             plan = session.state.plan_mode_context
             if plan.plan_active is not planning:
                 session.record(PlanModeChanged(replace(plan, plan_active=planning)))

@@ -25,7 +25,7 @@ from agentscope_rx.errors import InvalidToolPairs, StateUnreadable, UndoRefused
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Edit, Exchange, History, Measure, apply_edits
 from agentscope_rx.messages import Msg
-from agentscope_rx.task_state import PlanModeContextState, TaskContextState
+from agentscope_rx.task_state import PlanModeContextState, TaskContextState, Verification
 from agentscope_rx.wire import to_json
 
 
@@ -267,6 +267,22 @@ class PlanModeChanged:
 
     def apply(self, state: AgentState) -> AgentState:
         return replace(state, plan_mode_context=self.plan_mode_context)
+
+
+@frozen(kw_only=False)
+class VerificationRecorded:
+    """A criterion was checked; the report is this record.
+
+    Raises:
+        TaskConflict: When it is applied: the report is about something else than what is there.
+        TaskRefused: When it is applied: it is about no confirmed criterion.
+    """
+
+    verification: Verification
+
+    def apply(self, state: AgentState) -> AgentState:
+        tasks = state.tasks_context
+        return replace(state, tasks_context=tasks.record_verification(self.verification, tasks.revision))
 
 
 def _appended(state: AgentState, messages: Sequence[Msg]) -> AgentState:

@@ -21,6 +21,7 @@ from agentscope_rx.messages import (
 from agentscope_rx.state import AgentState, ResultsRecorded
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.tasks import PlanModeConfig
+from agentscope_rx.tasks.observation import observed
 from agentscope_rx.tasks.plan_mode import plan_gate
 from agentscope_rx.tools import CancelToken, ToolContext, Toolkit
 from agentscope_rx.tools.execution import ToolOutcome, batches, run_call
@@ -95,8 +96,15 @@ class _Batch:
                 group.create_task(self._run_one(call))
 
     async def _run_one(self, call: ToolUseBlock) -> None:
-        gated = plan_gate(self.proposals.plan, call, self.toolkit, self.plan_mode)
-        self.outcomes[call.id] = await self._called(call) if gated is None else gated
+        proposals, binding = self.proposals, self.proposals.tasks.binding
+        started = proposals.now()
+        gated = plan_gate(proposals.plan, call, self.toolkit, self.plan_mode)
+        outcome = await self._called(call) if gated is None else gated
+        if binding is not None and not outcome.suspended:
+            outcome = observed(
+                outcome, action_id=proposals.new_id("action"), binding=binding, started=started, ended=proposals.now()
+            )
+        self.outcomes[call.id] = outcome
 
     async def _called(self, call: ToolUseBlock) -> ToolOutcome:
         step, identity = self.step, self.step.identity

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, cast
 
+from agentscope_rx.condensing import STRUCTURED_OUTPUT
 from agentscope_rx.errors import OutputInvalid
+from agentscope_rx.events import Custom
 from agentscope_rx.history import Edit, Exchange
 from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.messages import (
@@ -21,7 +23,7 @@ from agentscope_rx.state import HistoryEdited, ReplyRecorded
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.tools.outputs import OUTPUT_TOOL, RESPONSE, OutputSpec
 from agentscope_rx.usage import total
-from agentscope_rx.wire import to_json
+from agentscope_rx.wire import from_json, to_json
 
 _ATTEMPTS: Final = "output_attempts"
 _MOST_ATTEMPTS: Final = 4
@@ -40,6 +42,9 @@ def settle_output(*, output: OutputSpec) -> Operator:
 
     Args:
         output: The form.
+
+    Emits:
+        `CUSTOM structured_output` with the `output` and the `message` that the call returns.
 
     Raises:
         OutputInvalid: The limit of steps was reached, or four answers were wrong.
@@ -104,6 +109,8 @@ def _settled(step: Step, reply: Msg, value: object) -> Step:
     ).with_reason(GenerateReason.STRUCTURED_OUTPUT)
     _clear(step, ids)
     state = step.run.record(ReplyRecorded(answer))
+    told = {"output": value, "message": from_json(answer.to_json())}
+    step.emit(Custom(name=STRUCTURED_OUTPUT, value=told))
     settled = replace(step, reply=answer, state=state, history=state.context)
     return settled.finish(None, GenerateReason.STRUCTURED_OUTPUT)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from agentscope_rx import GenerateReason, Msg, ReActAgent, ToolContext, tool
+from agentscope_rx import GenerateReason, Msg, ReActAgent, ToolContext, condense, tool
 from agentscope_rx.builder import AgentBuilder
 from agentscope_rx.errors import InvalidOption, MissingExtra, OutputInvalid, ProviderError
-from agentscope_rx.events import RequestStop, ToolResultEnd
+from agentscope_rx.events import Custom, RequestStop, ToolResultEnd
 from agentscope_rx.models import HttpxChatModel
 from agentscope_rx.models.providers import OPENAI
 from agentscope_rx.operators import offer_output, settle_output
@@ -91,6 +91,10 @@ async def test_the_answer_comes_by_a_tool_where_the_provider_has_no_format() -> 
     agent = builder.build()
     seen = await watch_output(agent, Invoice, "How much?")
     reply = seen[-2].result
+    assert condense(seen) == condense(seen[:-2]) == reply
+    assert [
+        event.value["output"] for event in seen if isinstance(event, Custom) and event.name == "structured_output"
+    ] == [{"total": 12}]
     assert reply.output(Invoice) == Invoice(total=12)
     assert reply.output(dict[str, int]) == {"total": 12}
     assert reply.text == '{"total":12}'
@@ -140,6 +144,7 @@ async def test_what_is_wrong_is_told_and_leaves_no_trace() -> None:
     assert "a JSON value was expected" in reminders(model.requests[3])
     assert await said(agent) == ["USER:go", 'ASSISTANT:{"total":12}']
     reply = seen[-2].result
+    assert condense(seen[:-2]) == reply
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (40, 8)
 
 
