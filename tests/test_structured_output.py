@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -315,11 +316,20 @@ def test_what_is_no_form_is_refused(output: Any) -> None:
             callee.call("go", ALICE, output=output)
 
 
-def test_a_reference_is_never_fetched() -> None:
-    """A `$ref` to the network leads nowhere."""
-    spec = OutputSpec.of({"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x.json"}}})
-    with pytest.raises(InvalidOption, match="leads nowhere"):
-        spec.check({"a": 1})
+async def test_a_reference_is_never_fetched() -> None:
+    """A `$ref` to the network leads nowhere, and nobody there is asked."""
+    asked: list[object] = []
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(reader)
+        writer.close()
+
+    async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        spec = OutputSpec.of({"type": "object", "properties": {"a": {"$ref": f"http://127.0.0.1:{port}/x.json"}}})
+        with pytest.raises(InvalidOption, match="leads nowhere"):
+            await asyncio.to_thread(spec.check, {"a": 1})
+    assert asked == []
 
 
 def test_a_schema_needs_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

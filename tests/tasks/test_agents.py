@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from agentscope_rx import HarnessAgent, ReActAgent, RuntimeContext, ToolContext, tool
+from agentscope_rx import ContextPolicy, HarnessAgent, ReActAgent, RuntimeContext, ToolContext, tool
 from agentscope_rx.errors import InvalidOption, ReentrantCall, RunError, TaskConflict, TaskRefused
 from agentscope_rx.events import ToolResultEnd
 from agentscope_rx.messages import ToolResultState
 from agentscope_rx.tasks import RequirementKind, Task, TaskContextState
 from agentscope_rx.testing import ScriptedModel, calls
-from tests.context.support import ALICE, builder_before, harness, manifests, model_of, scripted
+from tests.context.support import ALICE, CharEstimator, builder_before, harness, manifests, model_of, scripted
 from tests.support import until, watch
 from tests.tasks.support import EXPORT
 from tests.virtual import virtual
@@ -248,3 +248,37 @@ async def test_a_list_that_fills_the_window_is_refused_and_not_cut() -> None:
     assert type(seen.error).__name__ == "ContextBudgetExceeded"
     assert seen.error.largest[0][0] == "harness:todo_state"  # type: ignore[union-attr]
     assert provider.requests == []
+
+
+@virtual
+async def test_there_is_room_for_the_list_whatever_becomes_of_its_receipt() -> None:
+    """The receipt is the largest result, and moves into a file when room is short: the list that is shown in its
+    place had its room already, so that the request fits."""
+    written = json.dumps({"todos": [{"content": f"{n:03} " + "x" * 90} for n in range(30)]})
+    contents = "0" * 2_000
+
+    @tool(read_only=True)
+    async def look() -> str:
+        """Look."""
+        return contents
+
+    script = [calls(("t1", "todo_write", written)), *[calls((f"c{n}", "look", "{}")) for n in range(3)], "done"]
+    options: dict[str, Any] = {
+        "tools": [look],
+        "enable_task_list": True,
+        "workspace_context": False,
+        "compaction": None,
+        "tool_result_eviction": {"preview_chars": 100},
+    }
+
+    async def run(limit: int) -> Any:
+        policy = ContextPolicy(estimator=CharEstimator(), max_input_tokens=limit)
+        agent = scripted(*script, context_policy=policy, **options).build()
+        return await watch(agent, "go", ALICE), model_of(agent).requests
+
+    roomy, _ = await run(60_000)
+    most = max(manifest.estimated_input_tokens for manifest in manifests(roomy))
+    seen, requests = await run(most - 1_000)
+    assert seen.error is None
+    assert all(manifest.estimated_input_tokens <= most - 1_000 for manifest in manifests(seen))
+    assert any("- [ ] 029 " in message.text for message in requests[-1].tail)
