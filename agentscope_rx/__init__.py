@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from agentscope_rx.tools import Toolkit as Toolkit
     from agentscope_rx.tools import tool as tool
     from agentscope_rx.usage import ChatUsage as ChatUsage
+    from agentscope_rx.verification import VerificationService as VerificationService
     from agentscope_rx.workspace import InMemoryWorkspace as InMemoryWorkspace
     from agentscope_rx.workspace import LocalWorkspace as LocalWorkspace
 
@@ -87,6 +88,7 @@ _HOME = {
     "Toolkit": "agentscope_rx.tools",
     "tool": "agentscope_rx.tools",
     "ChatUsage": "agentscope_rx.usage",
+    "VerificationService": "agentscope_rx.verification",
     "InMemoryWorkspace": "agentscope_rx.workspace",
     "LocalWorkspace": "agentscope_rx.workspace",
 }

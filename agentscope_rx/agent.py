@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
 from reactivex import Observable
 
-from agentscope_rx.errors import AgentClosed, InvalidOption, StateConflict, UncertainToolCalls
+from agentscope_rx.errors import AgentClosed, InvalidOption, ReentrantCall, StateConflict, UncertainToolCalls
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
-from agentscope_rx.live import LiveRuns
+from agentscope_rx.live import Interruptible, LiveRuns
 from agentscope_rx.messages import Msg, ToolResultBlock
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
@@ -23,9 +24,20 @@ from agentscope_rx.requests import PURPOSES, Purpose
 from agentscope_rx.run import Call, OpenSession, Run, run_of
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import NOT_RUN_TEXT, SessionLog, messages_of, uncertain_calls
-from agentscope_rx.state import AgentState, CallsClosed, ContextCleared, OutcomesReconciled, Record, StateReplaced
+from agentscope_rx.state import (
+    AgentState,
+    CallsClosed,
+    ContextCleared,
+    OutcomesReconciled,
+    Record,
+    StateReplaced,
+    TasksChanged,
+)
 from agentscope_rx.step import ModelCard
 from agentscope_rx.streams import Sink, run_with_sink
+from agentscope_rx.task_state import TaskContextState
+from agentscope_rx.tools.outputs import OutputSpec, OutputType
+from agentscope_rx.tools.proposals import changed
 
 OptionsT = TypeVar("OptionsT", bound=AgentOptions)
 NOBODY: Final = RuntimeContext()
@@ -67,25 +79,41 @@ class Agent(ABC, Generic[OptionsT]):
 
     # -- calling --------------------------------------------------------------------------------------------
 
-    def call(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /) -> Reply:
+    def call(
+        self,
+        input: str | Msg | Sequence[Msg] | None = None,
+        context: RuntimeContext = NOBODY,
+        /,
+        *,
+        output: OutputType | None = None,
+    ) -> Reply:
         """Ask, and get the answer.
 
         Args:
             input: What the user says; None goes on with the session as it is.
             context: For whom.
+            output: The form of the answer, as a type or a JSON schema; `reply.output(type)` gives the answer. None =
+                a text. A run that comes to no such answer ends with `OutputInvalid`.
 
         Returns:
             A cold `Reply`: `await` it, or `run()` it where no event loop runs.
 
         Raises:
             InvalidIdentifier: An id of the context cannot be one.
-            InvalidOption: The input holds a SYSTEM message.
+            InvalidOption: The input holds a SYSTEM message, or the output is neither type nor schema.
         """
-        return reply_of(self.stream_events(input, context))
+        return reply_of(self.stream_events(input, context, output=output))
 
-    async def acall(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /) -> Msg:
+    async def acall(
+        self,
+        input: str | Msg | Sequence[Msg] | None = None,
+        context: RuntimeContext = NOBODY,
+        /,
+        *,
+        output: OutputType | None = None,
+    ) -> Msg:
         """The same as a coroutine, for `asyncio.create_task` and `asyncio.run`."""
-        return await self.call(input, context)
+        return await self.call(input, context, output=output)
 
     def stream_events(
         self,
@@ -93,6 +121,7 @@ class Agent(ABC, Generic[OptionsT]):
         context: RuntimeContext = NOBODY,
         /,
         *,
+        output: OutputType | None = None,
         purposes: Sequence[Purpose] = ("reasoning",),
     ) -> EventStream:
         """Ask, and get everything that happens; errors as in `call`.
@@ -100,10 +129,11 @@ class Agent(ABC, Generic[OptionsT]):
         Args:
             input: What the user says; None goes on with the session as it is.
             context: For whom.
+            output: The form of the answer, as in `call`.
             purposes: Which model calls to hear of: `reasoning`, and those beside the conversation, `summary` and
                 `memory`, whose events (their `context_build` too) say so in `metadata["purpose"]`.
         """
-        call = self.prepared_call(input, context, purposes=purposes)
+        call = self.prepared_call(input, context, purposes=purposes, output=output)
 
         def work(sink: Sink[AgentEvent]) -> Observable[None]:
             if self._closed:
@@ -134,10 +164,62 @@ class Agent(ABC, Generic[OptionsT]):
         Raises:
             SessionBusy: The session's turn did not come in time.
         """
-        async with self._opened(self.prepared_call(None, context), whole=whole) as session:
+        async with self.opened_session(context, whole=whole) as session:
             session.record(record)
             await session.save()
             return session.state
+
+    async def update_tasks(
+        self, context: RuntimeContext, change: Callable[[TaskContextState], TaskContextState], /
+    ) -> TaskContextState:
+        """Change a session's task: requirements, decisions, to-do list, subject.
+
+        Between two calls it happens in the session's turn. Made from inside a tool of the session, it is part of the
+        running step.
+
+        Args:
+            context: The session.
+            change: Gets the task as it is, gives another value of it.
+
+        Returns:
+            The new task.
+
+        Raises:
+            TaskConflict: The change was decided on another revision than the newest; nothing was changed.
+            TaskRefused: It breaks a rule; nothing was changed.
+            SessionBusy: The session's turn did not come in time.
+
+        Examples:
+            await agent.update_tasks(ctx, lambda state: state.set_subject_version("3f2c1d", state.revision))
+        """
+        try:
+            async with self.opened_session(context) as session:
+                before = session.state.tasks_context
+                after = changed(before, change)
+                if after is not before:
+                    session.record(TasksChanged(after))
+                    await session.save()
+                return after
+        except ReentrantCall:
+            run = self._live_run(context)
+            inside = None if run is None else run.update_tasks(change)
+            if inside is None:
+                raise
+            return inside
+
+    def opened_session(
+        self, context: RuntimeContext, /, *, whole: bool = False
+    ) -> AbstractAsyncContextManager[OpenSession]:
+        """A session in its turn, between two calls: for those who change it and save it.
+
+        Args:
+            context: The session.
+            whole: Whether all is read that compactions have replaced.
+
+        Raises:
+            SessionBusy: Inside: the session's turn did not come in time.
+        """
+        return self._opened(self.prepared_call(None, context), whole=whole)
 
     @asynccontextmanager
     async def _opened(self, call: Call, *, whole: bool = False) -> AsyncGenerator[OpenSession]:
@@ -253,11 +335,14 @@ class Agent(ABC, Generic[OptionsT]):
         Returns:
             Whether a run was there.
         """
-        options = self.options
-        run = options.runtime.single(LiveRuns).find(options.store, options.key_of(context))
+        run = self._live_run(context)
         if run is not None:
             run.interrupt()
         return run is not None
+
+    def _live_run(self, context: RuntimeContext) -> Interruptible | None:
+        options = self.options
+        return options.runtime.single(LiveRuns).find(options.store, options.key_of(context))
 
     # -- the end --------------------------------------------------------------------------------------------
 
@@ -291,6 +376,7 @@ class Agent(ABC, Generic[OptionsT]):
         context: RuntimeContext,
         *,
         purposes: Sequence[Purpose] = ("reasoning",),
+        output: OutputType | None = None,
     ) -> Call:
         """A call of this agent, checked: an id or a role that cannot be is refused here and not in the stream."""
         self.options.key_of(context)
@@ -298,12 +384,18 @@ class Agent(ABC, Generic[OptionsT]):
             raise InvalidOption("purposes", purposes, f"several of {', '.join(PURPOSES)}")
         return Call(
             options=self.options,
-            pipeline=self.pipeline,
+            pipeline=self._pipeline_for(output),
             card=self._card,
             messages=messages_of(input),
             context=context,
             purposes=tuple(purposes),
         )
+
+    def _pipeline_for(self, output: OutputType | None) -> Pipeline:
+        """The agent's pipeline; for a call whose answer has a form, one of its own."""
+        if output is None:
+            return self.pipeline
+        return self._make_pipeline(replace(self.options, output=OutputSpec.of(output)))
 
     def _started(self, run: Run) -> None:
         with self._lock:

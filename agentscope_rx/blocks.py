@@ -9,9 +9,19 @@ from typing import Final
 from agentscope_rx.frozen import frozen
 
 #: Kinds of block that are shown without tags: the application's prompt and the library's own words.
-PLAIN: Final = frozenset({"system_input", "empty_response", "conclude"})
+PLAIN: Final = frozenset({"system_input", "empty_response", "conclude", "output_reminder"})
 #: The kind of the facts about a session; they stand together in tags of their own.
 SESSION: Final = "session"
+#: The kind of what says whether the session is planning; it stands with those facts.
+PLAN_STATE: Final = "plan_state"
+RUNTIME_KINDS: Final = frozenset({SESSION, PLAN_STATE})
+#: Kinds of the blocks that show the session's task; they stand together in tags of their own.
+TODO_STATE: Final = "todo_state"
+REQUIREMENTS: Final = "requirements"
+VERIFICATION: Final = "verification"
+TASK_KINDS: Final = (TODO_STATE, REQUIREMENTS, VERIFICATION)
+#: Kinds of transient block that are no material of any source.
+OWN_KINDS: Final = PLAIN | RUNTIME_KINDS | frozenset(TASK_KINDS)
 
 
 @frozen
@@ -99,8 +109,10 @@ def system_order(blocks: Sequence[ContextBlock]) -> list[ContextBlock]:
 
 
 def transient_order(blocks: Sequence[ContextBlock]) -> list[ContextBlock]:
-    """Current state as it is read: what sources say by priority, facts about the session, the library's own words."""
-    own = [block for block in blocks if block.kind in PLAIN and not block.blank]
-    session = [block for block in blocks if block.kind == SESSION and not block.blank]
-    state = [block for block in blocks if block.kind not in PLAIN and block.kind != SESSION]
-    return [*by_priority(state), *session, *own]
+    """Current state as it is read: what sources say by priority, the task, facts about the session, our own words."""
+    shown = [block for block in blocks if not block.blank]
+    own = [block for block in shown if block.kind in PLAIN]
+    task = [block for kind in TASK_KINDS for block in shown if block.kind == kind]
+    session = [block for block in shown if block.kind in RUNTIME_KINDS]
+    state = [block for block in shown if block.kind not in OWN_KINDS]
+    return [*by_priority(state), *task, *session, *own]

@@ -26,6 +26,7 @@ from agentscope_rx.session import UncertainCalls, messages_of
 from agentscope_rx.stores import StateStore
 from agentscope_rx.stores.keys import check_identifier
 from agentscope_rx.tools import Tool, Toolkit
+from agentscope_rx.tools.outputs import OutputSpec, OutputType
 
 AgentT = TypeVar("AgentT", bound=Agent[Any])
 OptionsT = TypeVar("OptionsT", bound=AgentOptions, default=AgentOptions)
@@ -42,6 +43,7 @@ class BuilderKeywords(TypedDict, total=False):
     sys_prompt: SystemPrompt
     tools: Iterable[Tool | Callable[..., Any]]
     toolkit: Toolkit
+    enable_task_list: bool
     max_iters: int
     generate_options: GenerateOptions
     execution: ExecutionConfig
@@ -130,6 +132,11 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """The tools with their groups and presets, in the place of all that were added before."""
         check_is("toolkit", toolkit, Toolkit, "a Toolkit")
         return self._with(toolkit=toolkit)
+
+    def enable_task_list(self, enabled: bool = True) -> Self:
+        """Give the model a to-do list, `todo_write`, which it sees as long as the session lasts; off by default."""
+        check_is("enable_task_list", enabled, bool, "True or False")
+        return self._with(task_list=enabled)
 
     def max_iters(self, max_iters: int) -> Self:
         """How many reasoning steps a call may take; 10 by default."""
@@ -222,9 +229,16 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """
         return self._make(self._options)
 
-    def call(self, input: str | Msg | Sequence[Msg] | None = None, context: RuntimeContext = NOBODY, /) -> Reply:
+    def call(
+        self,
+        input: str | Msg | Sequence[Msg] | None = None,
+        context: RuntimeContext = NOBODY,
+        /,
+        *,
+        output: OutputType | None = None,
+    ) -> Reply:
         """Ask an agent that is made for this call and closed at its end; arguments as in `ReActAgent.call`."""
-        return reply_of(self.stream_events(input, context))
+        return reply_of(self.stream_events(input, context, output=output))
 
     def stream_events(
         self,
@@ -232,15 +246,18 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         context: RuntimeContext = NOBODY,
         /,
         *,
+        output: OutputType | None = None,
         purposes: Sequence[Purpose] = ("reasoning",),
     ) -> EventStream:
         """Ask such an agent, and get everything that happens; arguments as in `ReActAgent.stream_events`."""
         messages = messages_of(input)
         self._options.key_of(context)
+        if output is not None:
+            OutputSpec.of(output)  # refused here and not in the stream
 
         def one_agent(_: object) -> Observable[AgentEvent]:
             agent = self.build()
-            events = agent.stream_events(messages, context, purposes=purposes)
+            events = agent.stream_events(messages, context, output=output, purposes=purposes)
             return events.pipe(_and_then(agent.close), ops.finally_action(agent.refuse))
 
         return EventStream(reactivex.defer(one_agent), label="stream_events(...)")

@@ -21,11 +21,13 @@ from agentscope_rx.messages import (
     timestamp_of,
 )
 from agentscope_rx.usage import ChatUsage
-from agentscope_rx.wire import json_object
+from agentscope_rx.wire import json_object, to_json
 
 #: Where an event carries what the provider wants back word for word, and the reason of a message of ours.
 OPAQUE_KEY: Final = "opaque"
 REASON_KEY: Final = "generate_reason"
+#: The event that tells of an answer of a given form, with the whole message.
+STRUCTURED_OUTPUT: Final = "structured_output"
 
 
 @dataclass(slots=True)
@@ -129,6 +131,7 @@ class _Condensing:
         self.builder = ReplyBuilder()
         self.reason: GenerateReason | None = None
         self.limit_reached = False
+        self.answer: Msg | None = None
 
     def take(self, event: ev.AgentEvent) -> None:
         match event:
@@ -154,6 +157,8 @@ class _Condensing:
                 self.limit_reached = True
             case ev.RequestStop(generate_reason=reason):
                 self.reason = reason
+            case ev.Custom(name=name, value={"message": message}) if name == STRUCTURED_OUTPUT:
+                self.answer = Msg.from_json(to_json(message))
             case _:
                 pass
         if event.metadata is not None and REASON_KEY in event.metadata:
@@ -163,6 +168,8 @@ class _Condensing:
         self.stage, self.started, self.builder = event.reply_id, event.created_at, ReplyBuilder()
 
     def result(self) -> Msg:
+        if self.answer is not None:
+            return self.answer
         if not self.stage:
             raise ValueError("these events hold no model call and no text: there is no message to make")
         message = self.builder.build(id=self.stage, name=self.name, started=self.started)

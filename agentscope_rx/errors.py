@@ -5,14 +5,15 @@
                                     MissingExtra, PipelineError
       ContextError                  ContextBudgetExceeded, InvalidToolPairs, SourceFailed, EditRefused,
                                     NotShortened, UndoRefused
-      ConflictError                 StateConflict, HistoryConflict, SessionBusy, LeaseLost, ReentrantCall
+      ConflictError                 StateConflict (TaskConflict), HistoryConflict, SessionBusy, LeaseLost,
+                                    ReentrantCall
       ProviderError                 ContextOverflow, PayloadTooLarge, OutputCap, RateLimited, QuotaExceeded,
                                     BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
                                     StreamIncomplete, ProviderTimeout, ProviderUnreachable
       SessionError                  StateUnreadable, LogCorrupt, LogUnreadable, StoreUnavailable,
-                                    UncertainToolCalls
-      RunError                      StepLost, RetryRefused, ConsumerFailed, BufferOverflow, SourceCancelled,
-                                    AgentClosed, RunningLoopError, CommandStopped
+                                    UncertainToolCalls, TaskRefused(ValueError)
+      RunError                      StepLost, RetryRefused, OutputInvalid, ConsumerFailed, BufferOverflow,
+                                    SourceCancelled, AgentClosed, RunningLoopError, CommandStopped
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict, FileEditRefused
       TestingError                  ScriptEnded, RealRequestRefused, ConformanceFailed
 
@@ -166,6 +167,10 @@ class ConflictError(AgentScopeError):
 
 class StateConflict(ConflictError):
     """The stored state changed under a run; nothing was overwritten."""
+
+
+class TaskConflict(StateConflict):
+    """A session's task changed since the revision that a change of it was decided on; nothing was changed."""
 
 
 class HistoryConflict(ConflictError):
@@ -358,6 +363,10 @@ class StoreUnavailable(SessionError):
     """A store cannot be reached, or did not answer; what was to be written may be stored or not."""
 
 
+class TaskRefused(SessionError, ValueError):
+    """A session's task cannot be changed like that: a text is too long, an id is not known, a rule is broken."""
+
+
 # -- runs ---------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +384,10 @@ class PreparationLeft(RunError):
 
 class RetryRefused(RunError):
     """A retry came back to a step whose tools have already begun."""
+
+
+class OutputInvalid(RunError):
+    """The answer has not the form that was asked for, or a message holds no structured answer."""
 
 
 class ConsumerFailed(RunError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, Self, TypeVar, Unpack, cast
@@ -15,15 +16,16 @@ from agentscope_rx.compaction import CompactionConfig, ToolResultEvictionConfig
 from agentscope_rx.compactions import Compaction, expanded
 from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, SourceFailurePolicy
 from agentscope_rx.context.sources import ContextSource, Loader
-from agentscope_rx.errors import InvalidOption
+from agentscope_rx.errors import InvalidOption, PathRefused
 from agentscope_rx.harness_options import HarnessOptions
 from agentscope_rx.messages import Msg
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.pipelines import harness_pipeline
 from agentscope_rx.preparation import PreparedRequest, prepare
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.state import CompactionUndone
-from agentscope_rx.workspace import WorkspaceFS
+from agentscope_rx.state import CompactionUndone, PlanModeChanged
+from agentscope_rx.tasks import PlanModeConfig, TaskContextOptions
+from agentscope_rx.workspace import WorkspaceFS, resolve_path
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
@@ -42,6 +44,8 @@ class HarnessKeywords(BuilderKeywords, total=False):
     workspace_context: bool
     environment_memory: str
     filesystem_tools: bool
+    task_context: TaskContextOptions | Mapping[str, Any] | None
+    enable_plan_mode: PlanModeConfig | Mapping[str, Any] | bool | None
     compaction: CompactionConfig | Mapping[str, Any] | None
     tool_result_eviction: ToolResultEvictionConfig | Mapping[str, Any] | None
 
@@ -87,6 +91,31 @@ class HarnessAgent(Agent[HarnessOptions]):
             context: For whom.
         """
         return await prepare(self.prepared_call(input, context))
+
+    # -- planning -------------------------------------------------------------------------------------------
+
+    async def enter_plan_mode(self, context: RuntimeContext = NOBODY, /) -> None:
+        """Let a session plan from now on: nothing can be changed by tools until it ends.
+
+        Raises:
+            SessionBusy: The session's turn did not come in time.
+        """
+        await self._set_planning(context, planning=True)
+
+    async def exit_plan_mode(self, context: RuntimeContext = NOBODY, /) -> None:
+        """End the planning of a session, without asking anybody; errors as for `enter_plan_mode`."""
+        await self._set_planning(context, planning=False)
+
+    async def is_plan_mode_active(self, context: RuntimeContext = NOBODY, /) -> bool:
+        """Whether a session plans."""
+        return (await self.state(context)).plan_mode_context.plan_active
+
+    async def _set_planning(self, context: RuntimeContext, *, planning: bool) -> None:
+        async with self.opened_session(context) as session:
+            plan = session.state.plan_mode_context
+            if plan.plan_active is not planning:
+                session.record(PlanModeChanged(replace(plan, plan_active=planning)))
+                await session.save()
 
     # -- what was shortened ---------------------------------------------------------------------------------
 
@@ -267,6 +296,49 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
         """A text for the environment section of the System message."""
         check_is("environment_memory", text, str, "a text")
         return self._with(environment_memory=text)
+
+    def task_context(
+        self, config: TaskContextOptions | Mapping[str, Any] | EllipsisType | None = ..., /, **options: Any
+    ) -> Self:
+        """What of a session's task the model sees beside its to-do list; nothing by default.
+
+        What was said before about it is replaced. The task itself is the application's to change, by
+        `agent.update_tasks`; nothing of it is derived from messages or files.
+
+        Args:
+            config: `TaskContextOptions`, or its options as a mapping; None = nothing.
+            options: The same as keywords: `task_context(requirements=True, verification=True, proposals=True)`.
+
+        Raises:
+            InvalidOption: An option is wrong, both ways were used, or the model could propose what it cannot see.
+        """
+        made = _configured("task_context", TaskContextOptions, config, options)
+        return self._with(task_context=made or TaskContextOptions())
+
+    def enable_plan_mode(
+        self, config: PlanModeConfig | Mapping[str, Any] | bool | None = True, /, **options: Any
+    ) -> Self:
+        """Let the model plan before it works; off by default.
+
+        While a session plans, only tools that read can be called, beside those of the plan and the to-do list. The end
+        of planning waits for an approval: a `plan_exit` call ends the run as one that somebody outside has to answer,
+        by `agent.exit_plan_mode(ctx)` and the call's result.
+
+        Args:
+            config: `PlanModeConfig`, or its options as a mapping; False or None = off.
+            options: The same as keywords: `enable_plan_mode(directory="docs/plans", allow_shell=True)`.
+
+        Raises:
+            InvalidOption: An option is wrong, both ways were used, or the directory is none of the workspace.
+        """
+        given = ... if config is True else config
+        made = None if config is False else _configured("enable_plan_mode", PlanModeConfig, given, options)
+        if made is not None:
+            try:
+                resolve_path(made.file)
+            except PathRefused as error:
+                raise InvalidOption("enable_plan_mode.directory", made.directory, str(error)) from error
+        return self._with(plan_mode=made)
 
     def compaction(
         self, config: CompactionConfig | Mapping[str, Any] | EllipsisType | None = ..., /, **options: Any

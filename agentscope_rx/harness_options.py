@@ -10,11 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, cast
 
+from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.compaction import CompactionConfig, ToolResultEvictionConfig
 from agentscope_rx.compaction.offloading import ResultFolder
 from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.context.limit import check_room
-from agentscope_rx.context.materials import WorkspaceMaterial
+from agentscope_rx.context.materials import WorkspaceMaterial, guidance_block
 from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, memory_knowledge_rest
 from agentscope_rx.context.sources import ContextSource
 from agentscope_rx.errors import InvalidOption, PathRefused
@@ -23,7 +24,11 @@ from agentscope_rx.options import AgentOptions
 from agentscope_rx.requests import Model
 from agentscope_rx.step import ModelCard
 from agentscope_rx.stores import JsonFileStore, StateStore
-from agentscope_rx.tools import ToolContext, Toolkit
+from agentscope_rx.tasks import PlanModeConfig, TaskContextOptions, requirements
+from agentscope_rx.tasks.plan_mode import plan_tools
+from agentscope_rx.tasks.projection import TaskProjection
+from agentscope_rx.tasks.requirements import task_requirement_propose
+from agentscope_rx.tools import Tool, ToolContext
 from agentscope_rx.tools.session_tool import session_file_tools
 from agentscope_rx.workspace import RUNTIME_FOLDER, HidingWorkspace, LocalWorkspace, WorkspaceFS, resolve_path
 
@@ -48,6 +53,8 @@ class HarnessOptions(AgentOptions):
     environment_memory: str = ""
     state_only: bool = False
     filesystem_tools: bool = True
+    task_context: TaskContextOptions = field(default_factory=TaskContextOptions)
+    plan_mode: PlanModeConfig | None = None
     compaction: CompactionConfig | None = field(default_factory=CompactionConfig)
     tool_result_eviction: ToolResultEvictionConfig | None = field(default_factory=ToolResultEvictionConfig)
 
@@ -102,14 +109,6 @@ class HarnessOptions(AgentOptions):
                 "workspace", str(self.folder), f"a folder that is there or can be made ({error})"
             ) from error
 
-    @property
-    def offered(self) -> Toolkit:
-        """The tools of the agent: those that were given, and those for looking at files whose names are free."""
-        if not self.filesystem_tools:
-            return self.toolkit
-        taken = set(self.toolkit.names)
-        return self.toolkit.add(*(each for each in session_file_tools(self._files_of) if each.spec.name not in taken))
-
     def _files_of(self, context: ToolContext) -> WorkspaceFS:
         """The workspace as a session sees it: what has moved there from other sessions' results is hidden."""
         if self.tool_result_eviction is None:
@@ -146,6 +145,33 @@ class HarnessOptions(AgentOptions):
             max_tokens=self.max_context_tokens,
             environment_memory=self.environment_memory,
         )
+
+    @property
+    def own_tools(self) -> tuple[Tool, ...]:
+        """The tools that come with what was switched on."""
+        proposing = (task_requirement_propose,) if self.task_context.proposals else ()
+        planning = () if self.plan_mode is None else plan_tools(self.plan_mode, self.files)
+        taken = set(self.toolkit.names)
+        looking = session_file_tools(self._files_of) if self.filesystem_tools else ()
+        free = (each for each in looking if each.spec.name not in taken)
+        return (*super().own_tools, *proposing, *planning, *free)
+
+    @property
+    def planning(self) -> PlanModeConfig:
+        """How a session plans that does."""
+        return self.plan_mode or super().planning
+
+    @property
+    def guidance(self) -> tuple[ContextBlock, ...]:
+        """What the model is told about them."""
+        proposing = (guidance_block("requirements", requirements.GUIDANCE),) if self.task_context.proposals else ()
+        return (*super().guidance, *proposing)
+
+    @property
+    def tasks(self) -> TaskProjection | None:
+        """Shows the session's task; None where none of it is to be shown."""
+        shown = self.task_list or self.task_context.shows_scope
+        return TaskProjection(options=self.task_context) if shown else None
 
     def check(self) -> None:
         """Refuse what could never be sent.

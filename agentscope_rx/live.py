@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol
 
 from agentscope_rx.stores import SessionKey, StateStore
+from agentscope_rx.task_state import TaskContextState
 
 
 class Interruptible(Protocol):
@@ -15,6 +16,10 @@ class Interruptible(Protocol):
 
     def interrupt(self) -> None:
         """End with what there is."""
+        ...
+
+    def update_tasks(self, change: Callable[[TaskContextState], TaskContextState], /) -> TaskContextState | None:
+        """Change the task with the tools that are at work; None where none is."""
         ...
 
 

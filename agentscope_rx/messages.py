@@ -13,14 +13,16 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, ClassVar, Final, Literal, NoReturn, TypeAlias, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
+from agentscope_rx.errors import OutputInvalid
 from agentscope_rx.frozen import frozen
 from agentscope_rx.usage import ChatUsage
 from agentscope_rx.wire import write
 
 B = TypeVar("B")
+T = TypeVar("T")
 
 
 class _Nothing(dict[str, object]):
@@ -92,6 +94,7 @@ class MetadataKey:
     SYNTHETIC: Final = "agentscope_synthetic"
     REMINDER_KIND: Final = "agentscope_reminder_kind"
     OPAQUE: Final = "agentscope_opaque"
+    STRUCTURED_OUTPUT: Final = "_structured_output"
 
 
 #: For values whose JSON has the names of their fields also inside of values whose JSON is in camel case.
@@ -322,6 +325,26 @@ class Msg:
     def with_reason(self, reason: GenerateReason) -> Msg:
         """The same message, saying why the call ended with it."""
         return self.with_metadata(**{MetadataKey.GENERATE_REASON: reason.value})
+
+    def output(self, kind: type[T]) -> T:
+        """The structured answer that the message holds.
+
+        Args:
+            kind: The type that it is wanted as.
+
+        Raises:
+            OutputInvalid: The message holds none, or one of another form.
+
+        Examples:
+            reply = await agent.call("Read the invoice.", output=Invoice)
+            reply.output(Invoice).total
+        """
+        if MetadataKey.STRUCTURED_OUTPUT not in self.metadata:
+            raise OutputInvalid("this message holds no structured answer: give the call an output=")
+        try:
+            return TypeAdapter(kind).validate_python(self.metadata[MetadataKey.STRUCTURED_OUTPUT])
+        except ValidationError as error:
+            raise OutputInvalid(f"the answer is no {kind!r}: {error}") from error
 
     def to_json(self) -> bytes:
         """The message as compact JSON."""

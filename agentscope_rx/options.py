@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias, cast
 
+from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.context.counting import RequestCounter, counter_for
+from agentscope_rx.context.materials import guidance_block
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.operators import ChunkOperator, SystemPrompt
 from agentscope_rx.pipeline import Pipeline
@@ -17,7 +20,11 @@ from agentscope_rx.session.intake import UncertainCalls
 from agentscope_rx.session.logged import LEASE_SECONDS
 from agentscope_rx.step import ModelCard
 from agentscope_rx.stores import InMemoryStore, SessionKey, SessionStore, StateStore
-from agentscope_rx.tools import Toolkit
+from agentscope_rx.tasks import PlanModeConfig, todo
+from agentscope_rx.tasks.projection import TaskProjection
+from agentscope_rx.tasks.todo import todo_write
+from agentscope_rx.tools import Tool, Toolkit
+from agentscope_rx.tools.outputs import OutputSpec, OutputTool
 
 Arrangement: TypeAlias = Callable[[Pipeline], Pipeline]
 
@@ -33,6 +40,8 @@ class AgentOptions:
     fallback_model: Model | None = None
     sys_prompt: SystemPrompt = ""
     toolkit: Toolkit = field(default_factory=Toolkit)
+    task_list: bool = False
+    output: OutputSpec | None = None
     max_iters: int = 10
     generate_options: GenerateOptions = field(default_factory=GenerateOptions)
     execution: ExecutionConfig = field(default_factory=ExecutionConfig)
@@ -54,6 +63,36 @@ class AgentOptions:
     def store(self) -> StateStore:
         """Where states are kept; the Runtime's memory where nothing else was given."""
         return self.state_store or self.runtime.single(InMemoryStore)
+
+    @property
+    def own_tools(self) -> tuple[Tool, ...]:
+        """The tools that come with what was switched on."""
+        tools: list[Tool] = [todo_write] if self.task_list else []
+        return (*tools, OutputTool(self.output)) if self.output is not None else tuple(tools)
+
+    @property
+    def guidance(self) -> tuple[ContextBlock, ...]:
+        """What the model is told about them."""
+        return (guidance_block("todo", todo.GUIDANCE),) if self.task_list else ()
+
+    @cached_property
+    def all_tools(self) -> Toolkit:
+        """All tools of the agent.
+
+        Raises:
+            InvalidOption: One of the user's has the name of one that comes with an option.
+        """
+        return self.toolkit.add(*self.own_tools)
+
+    @property
+    def tasks(self) -> TaskProjection | None:
+        """Shows the session's task; None where none of it is to be shown."""
+        return TaskProjection() if self.task_list else None
+
+    @property
+    def planning(self) -> PlanModeConfig:
+        """How a session plans that does."""
+        return PlanModeConfig()
 
     @property
     def counter(self) -> RequestCounter:

@@ -12,7 +12,6 @@ from agentscope_rx.harness_options import HarnessOptions
 from agentscope_rx.lifting import Operator
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
-from agentscope_rx.tools import Toolkit
 
 
 def react_pipeline(options: AgentOptions) -> Pipeline:
@@ -20,16 +19,25 @@ def react_pipeline(options: AgentOptions) -> Pipeline:
     prepare = Pipeline.of(
         "prepare",
         op.begin_request(),
-        op.assemble_request(sys_prompt=options.sys_prompt, toolkit=options.toolkit, options=options.generate_options),
+        op.assemble_request(
+            sys_prompt=options.sys_prompt,
+            toolkit=options.all_tools,
+            options=options.generate_options,
+            instructions=options.guidance,
+            tasks=options.tasks,
+            plan_mode=options.planning,
+        ),
+        *_output_form(options),
+        *_task_state(options),
         op.validate_request(),
         op.commit_history(),
     )
-    return _step(prepare, options, toolkit=options.toolkit, policy=None)
+    return _step(prepare, options, policy=None)
 
 
 def harness_pipeline(options: HarnessOptions) -> Pipeline:
     """One reasoning step of a `HarnessAgent`: the request is filled, kept within its limit, checked and reported."""
-    policy, toolkit = options.context_policy, options.offered
+    policy = options.context_policy
     prepare = Pipeline.of(
         "prepare",
         op.begin_request(),
@@ -37,17 +45,21 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
         op.load_sources(sources=options.sources, concurrent=options.concurrent_sources),
         op.assemble_request(
             sys_prompt=options.sys_prompt,
-            toolkit=toolkit,
+            toolkit=options.all_tools,
             options=options.generate_options,
-            instructions=instruction_blocks(options.instructions),
+            instructions=(*options.guidance, *instruction_blocks(options.instructions)),
+            tasks=options.tasks,
+            plan_mode=options.planning,
         ),
+        *_output_form(options),
         *_oversized_results(options),
         op.evict_optional_blocks(policy=policy, selection=options.selection_policy),
         *_shortening(options),
+        *_task_state(options),
         op.validate_request(policy=policy),
         op.commit_history(),
     )
-    return _step(prepare, options, toolkit=toolkit, policy=policy)
+    return _step(prepare, options, policy=policy)
 
 
 def _oversized_results(options: HarnessOptions) -> Iterator[Operator]:
@@ -74,15 +86,34 @@ def _shortening(options: HarnessOptions) -> Iterator[Operator]:
         yield op.offload_to_fit(config=eviction, policy=policy, workspace=options.files)
 
 
-def _step(prepare: Pipeline, options: AgentOptions, *, toolkit: Toolkit, policy: ContextPolicy | None) -> Pipeline:
+def _output_form(options: AgentOptions) -> Iterator[Operator]:
+    """The form of the answer, in calls that want one."""
+    if options.output is not None:
+        yield op.offer_output(output=options.output)
+
+
+def _task_state(options: AgentOptions) -> Iterator[Operator]:
+    """The task once more, when it is settled what of it the conversation still shows."""
+    if options.tasks is not None:
+        yield op.project_task_state(tasks=options.tasks)
+
+
+def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | None) -> Pipeline:
     """The whole step, as the user wants it; the report of `prepare` is about all that they put into and around it."""
     call_model = op.call_model(execution=options.execution, chunks=options.chunk_operators)
     request = Pipeline.of("request", prepare, call_model)
+    if options.output is not None:
+        request = request.guard(
+            "request", op.without_output_format(output=options.output), name="without_output_format"
+        )
     if isinstance(options, HarnessOptions) and options.compaction is not None:
         request = request.guard("request", op.recover_overflow(policy=options.context_policy), name="recover_overflow")
     if (card := options.fallback_card) is not None:
         request = request.guard("request", op.fallback(card=card), name="fallback")
-    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=toolkit))
+    settle = () if options.output is None else (op.settle_output(output=options.output),)
+    pipeline = Pipeline.of(
+        "step", request, op.run_tools(toolkit=options.all_tools, plan_mode=options.planning), *settle
+    )
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
         if not isinstance(pipeline, Pipeline):  # type: ignore[reportUnnecessaryIsInstance]

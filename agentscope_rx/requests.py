@@ -192,6 +192,8 @@ class ModelChunk:
 class Model(Protocol):
     """A language model: one method, and three facts about it.
 
+    A model whose provider holds answers to a JSON schema has a property `json_schema` that is true.
+
     `stream` raises a `ProviderError` for a failure of the provider, and releases its connection when the iterator
     is closed.
     """

@@ -44,6 +44,7 @@ from agentscope_rx.session import (
 from agentscope_rx.state import AgentState, CallsClosed, ReplyRecorded
 from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Session, Step
 from agentscope_rx.streams import Sink, loop
+from agentscope_rx.task_state import TaskContextState
 
 _INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."
 _CLOSED: Final = "the agent was closed while this call waited for its session's turn"
@@ -173,6 +174,7 @@ class Run:
         self._turn_awaited: asyncio.Task[None] | None = None
         self._steps = SingleAssignmentDisposable()
         self._interrupted = self._refused = self._has_turn = False
+        self._handle: RunHandle | None = None
         self.ended: Future[None] = Future()
 
     # -- from outside, from any thread ----------------------------------------------------------------------
@@ -188,6 +190,11 @@ class Run:
     def cancel(self) -> None:
         """End the run at once, as if its subscriber had left."""
         self._from_outside(self._sink.dispose)
+
+    def update_tasks(self, change: Callable[[TaskContextState], TaskContextState]) -> TaskContextState | None:
+        """Change the task with the tools that are at work; None where none is."""
+        proposals = None if self._handle is None else self._handle.proposals
+        return None if proposals is None else proposals.update_tasks(change)
 
     def _from_outside(self, action: Callable[[], None]) -> None:
         if running_loop() is self._loop:
@@ -271,7 +278,7 @@ class Run:
     async def _answer(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """The input goes in, the steps run, the result comes out."""
         self._call.take_in(session)
-        run = self._call.handle(self.emit, session)
+        self._handle = run = self._call.handle(self.emit, session)
         first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
         try:
             last = await self._drive(loop(self._turn, first, self._follow), scheduler)
@@ -337,7 +344,7 @@ class Run:
         if step.finished is not None or reply is None or step.mode is Mode.CONCLUDE:
             return None
         mode = Mode.NORMAL
-        if not reply.tool_calls:
+        if not reply.tool_calls and not step.correction:
             if reply.text.strip() or step.mode is Mode.ASK_AGAIN:
                 return None
             mode = Mode.ASK_AGAIN
@@ -350,6 +357,7 @@ class Run:
             identity=step.identity,
             card=step.card,
             mode=mode,
+            correction=step.correction,
             max_output=step.max_output,
             run=step.run,
         )
@@ -367,6 +375,8 @@ class Run:
         if finish.message is not None:
             return self._announce(session, finish.message.text, finish.reason)
         assert last.reply is not None  # Step.finish has seen to it
+        if finish.reason is GenerateReason.STRUCTURED_OUTPUT:
+            return last.reply  # the answer of the call, and no stop before it
         self.emit(ev.RequestStop(reason=finish.reason.value.lower(), generate_reason=finish.reason))
         return last.reply.with_reason(finish.reason)
 

@@ -25,6 +25,7 @@ from agentscope_rx.errors import InvalidToolPairs, StateUnreadable, UndoRefused
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Edit, Exchange, History, Measure, apply_edits
 from agentscope_rx.messages import Msg
+from agentscope_rx.task_state import PlanModeContextState, TaskContextState, Verification
 from agentscope_rx.wire import to_json
 
 
@@ -52,6 +53,8 @@ class AgentState:
         user_id: Whose it is; None = nobody's in particular.
         context: The working history.
         tool_context: The state of the toolkit.
+        tasks_context: The task: to-do list, requirements, verifications.
+        plan_mode_context: Whether the session is planning.
         compaction: What the next decision about a compaction goes by.
         compactions: All compactions so far, oldest first, with what gave way to them.
         active_run: The run that is at work on the session; after a crash, the one that was.
@@ -62,6 +65,8 @@ class AgentState:
     user_id: str | None = None
     context: History = field(default_factory=History)
     tool_context: ToolContextState = field(default_factory=ToolContextState)
+    tasks_context: TaskContextState = field(default_factory=TaskContextState)
+    plan_mode_context: PlanModeContextState = field(default_factory=PlanModeContextState)
     compaction: CompactionState = field(default_factory=CompactionState)
     compactions: tuple[Compaction, ...] = ()
     active_run: str = ""
@@ -84,6 +89,8 @@ class AgentState:
                 b',"user_id":', to_json(self.user_id),
                 b',"context":', _history_json(self.context),
                 b',"tool_context":', to_json(self.tool_context),
+                b',"tasks_context":', to_json(self.tasks_context),
+                b',"plan_mode_context":', to_json(self.plan_mode_context),
                 b',"compaction":', to_json(self.compaction),
                 b',"compactions":[', b",".join(compactions),
                 b'],"active_run":', to_json(self.active_run),
@@ -111,6 +118,8 @@ class AgentState:
             user_id=stored.user_id,
             context=history,
             tool_context=stored.tool_context,
+            tasks_context=stored.tasks_context,
+            plan_mode_context=stored.plan_mode_context,
             compaction=stored.compaction,
             compactions=compactions,
             active_run=stored.active_run,
@@ -253,6 +262,42 @@ class LimitLearned:
     def apply(self, state: AgentState) -> AgentState:
         limits = {**state.compaction.limits, self.model: self.tokens}
         return replace(state, compaction=replace(state.compaction, limits=limits))
+
+
+@frozen(kw_only=False)
+class TasksChanged:
+    """The task is another one: to-do list, requirements or verifications."""
+
+    tasks_context: TaskContextState
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, tasks_context=self.tasks_context)
+
+
+@frozen(kw_only=False)
+class PlanModeChanged:
+    """Planning has begun or ended, or a plan was written."""
+
+    plan_mode_context: PlanModeContextState
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, plan_mode_context=self.plan_mode_context)
+
+
+@frozen(kw_only=False)
+class VerificationRecorded:
+    """A criterion was checked; the report is this record.
+
+    Raises:
+        TaskConflict: When it is applied: the report is about something else than what is there.
+        TaskRefused: When it is applied: it is about no confirmed criterion.
+    """
+
+    verification: Verification
+
+    def apply(self, state: AgentState) -> AgentState:
+        tasks = state.tasks_context
+        return replace(state, tasks_context=tasks.record_verification(self.verification, tasks.revision))
 
 
 def _appended(state: AgentState, messages: Sequence[Msg]) -> AgentState:
@@ -457,6 +502,8 @@ class _StoredState:
     user_id: str | None = None
     context: tuple[Msg, ...] = ()
     tool_context: ToolContextState = field(default_factory=ToolContextState)
+    tasks_context: TaskContextState = field(default_factory=TaskContextState)
+    plan_mode_context: PlanModeContextState = field(default_factory=PlanModeContextState)
     compaction: CompactionState = field(default_factory=CompactionState)
     compactions: tuple[_StoredCompaction, ...] = ()
     active_run: str = ""

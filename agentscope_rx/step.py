@@ -17,6 +17,7 @@ from agentscope_rx.requests import Model, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.state import AgentState, Record
+from agentscope_rx.task_state import TaskContextState
 from agentscope_rx.token_counter import TokenCounter
 
 E = TypeVar("E", bound=AgentEvent)
@@ -33,6 +34,7 @@ class ModelCard:
         max_output: Tokens of an answer; None = not known.
         window_origin: Where the window comes from: `given` by the model, or `unknown`.
         own: Whether it is the agent's own model, and none that stands in for it.
+        json_schema: Whether its provider holds it to a JSON schema.
         model: The model itself.
         counter: Counts the tokens of its requests; None = nobody needs to know.
     """
@@ -42,6 +44,7 @@ class ModelCard:
     max_output: int | None = None
     window_origin: str = "unknown"
     own: bool = True
+    json_schema: bool = False
     model: Model = field(compare=False, repr=False)
     counter: TokenCounter | None = field(default=None, compare=False, repr=False)
 
@@ -55,6 +58,7 @@ class ModelCard:
             max_output=model.max_output_tokens,
             window_origin="unknown" if window is None else "given",
             own=own,
+            json_schema=bool(getattr(model, "json_schema", False)),
             model=model,
             counter=counter,
         )
@@ -109,6 +113,14 @@ class Session(Protocol):
 
     async def barrier(self) -> None:
         """Write what was recorded."""
+        ...
+
+
+class TaskProposals(Protocol):
+    """What the tools of one step change of the session's task."""
+
+    def update_tasks(self, change: Callable[[TaskContextState], TaskContextState], /) -> TaskContextState:
+        """Change the task; gives the new one."""
         ...
 
 
@@ -178,6 +190,7 @@ class RunHandle:
         pressure_level: How near to its limit that request was, as it was last told.
         answer_begun: Whether anything of the newest answer had arrived when it failed.
         retry_told: Whether a guard has told already why the request begins again.
+        proposals: What the tools that are at work have changed of the session's task; None while none is.
 
     Args:
         emit: Publishes an event.
@@ -199,6 +212,7 @@ class RunHandle:
         "materials",
         "pressure_level",
         "previous_request",
+        "proposals",
         "retry_told",
         "running",
         "runtime",
@@ -224,6 +238,7 @@ class RunHandle:
         self.estimated_tokens: int | None = None
         self.pressure_level = 0
         self.retry_told = self.answer_begun = False
+        self.proposals: TaskProposals | None = None
 
     def aside(self) -> RunHandle:
         """The same run for a model call beside the conversation, whose progress is its own."""
@@ -318,6 +333,7 @@ class Step:
         call_id: One id of the request: of its events, its manifest and its log records. Set by `begin_request`.
         purpose: What the model is called for.
         mode: What the step is for.
+        correction: What was wrong with the form of the answer before, which is asked for again; empty = nothing.
         max_output: How long an answer may be asked for, where the provider has refused a longer one; None = as long
             as the options say.
         pressed: Set where the provider has refused this step's request as too long.
@@ -341,6 +357,7 @@ class Step:
     call_id: str = ""
     purpose: Purpose = "reasoning"
     mode: Mode = Mode.NORMAL
+    correction: str = ""
     max_output: int | None = None
     pressed: Pressed | None = None
     state: AgentState = field(default_factory=AgentState)

@@ -11,6 +11,9 @@ from agentscope_rx.lifting import Operator, view_operator
 from agentscope_rx.requests import GenerateOptions
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.step import Mode, Step
+from agentscope_rx.tasks import PlanModeConfig
+from agentscope_rx.tasks.plan_mode import mode_rules, plan_state
+from agentscope_rx.tasks.projection import TaskProjection
 from agentscope_rx.tools import Toolkit
 
 SystemPrompt: TypeAlias = str | Callable[[RuntimeContext], str | Awaitable[str]]
@@ -39,8 +42,10 @@ def assemble_request(
     toolkit: Toolkit,
     options: GenerateOptions,
     instructions: Sequence[ContextBlock] = (),
+    tasks: TaskProjection | None = None,
+    plan_mode: PlanModeConfig | None = None,
 ) -> Operator:
-    """Put the system prompt, the instructions, the tools and the options into the draft.
+    """Put the system prompt, the instructions, the task, the tools and the options into the draft.
 
         --s-------|
         assemble_request
@@ -51,17 +56,28 @@ def assemble_request(
         toolkit: The tools; those of switched-off groups are left out.
         options: How the model is to answer.
         instructions: Trusted rules of the application.
+        tasks: Shows the session's task. Here it is shown whole, so that there is room for all of it whatever becomes
+            of the conversation; `project_task_state` leaves out what that still shows. None = it is not shown.
+        plan_mode: How a session plans; that it does is shown from its state. Default: as `PlanModeConfig()` has it.
     """
+
+    planning = plan_mode or PlanModeConfig()
 
     def assembled(draft: RequestDraft, step: Step, prompt: str) -> RequestDraft:
         block = ContextBlock(id=_PROMPT, kind="system_input", text=prompt, required=True)
         concluding = step.mode is Mode.CONCLUDE
+        plan = step.state.plan_mode_context
+        rules, state = mode_rules(plan, planning), plan_state(plan)
         draft = replace(
             draft,
-            system=(*((block,) if prompt.strip() else ()), *draft.system, *instructions),
+            system=(*((block,) if prompt.strip() else ()), *draft.system, *instructions, *((rules,) if rules else ())),
             tools=() if concluding else toolkit.specs(step.state.tool_context.activated_groups),
             options=options if step.max_output is None else options.with_output_limit(step.max_output),
         )
+        if state is not None:
+            draft = draft.add_transient(state)
+        if tasks is not None:
+            draft = tasks.onto(draft, step.state.tasks_context)
         if concluding:
             return draft.add_transient(_CONCLUDE)
         return draft.add_transient(_ASK_AGAIN) if step.mode is Mode.ASK_AGAIN else draft

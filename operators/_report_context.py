@@ -133,6 +133,7 @@ def _manifest_of(step: Step, policy: ContextPolicy | None, error: Exception | No
         changes=step.changes,
         timings=tuple((timing.operator, timing.seconds) for timing in step.timings),
         previous=run.previous_request,
+        task_revision=step.state.tasks_context.revision,
         failed_in="" if error is None else run.running,
         error_code="" if error is None else _code(error),
         pressure_levels=(policy or ContextPolicy()).pressure,

@@ -20,14 +20,18 @@ from agentscope_rx.messages import (
 )
 from agentscope_rx.state import AgentState, ResultsRecorded, ToolsDispatched
 from agentscope_rx.step import Mode, Step
+from agentscope_rx.tasks import PlanModeConfig
+from agentscope_rx.tasks.observation import observed
+from agentscope_rx.tasks.plan_mode import plan_gate
 from agentscope_rx.tools import CancelToken, ToolContext, Toolkit
 from agentscope_rx.tools.execution import ToolOutcome, batches, run_call
+from agentscope_rx.tools.proposals import Proposals
 
 INTERRUPTED_TEXT: Final = "This tool call was interrupted before it gave a result."
 _NOT_RUN_TEXT: Final = "This tool call was not run: the limit of steps was reached."
 
 
-def run_tools(*, toolkit: Toolkit) -> Operator:
+def run_tools(*, toolkit: Toolkit, plan_mode: PlanModeConfig | None = None) -> Operator:
     """Run the tool calls of the reply; each gives a result, whatever happens to it.
 
         --s-----------|
@@ -36,6 +40,8 @@ def run_tools(*, toolkit: Toolkit) -> Operator:
 
     Args:
         toolkit: The tools.
+        plan_mode: How a session plans. While it does, a call that may change something is denied, from its state and
+            whatever this says. Default: as `PlanModeConfig()` has it.
 
     Emits:
         `TOOL_RESULT_START` for all calls at once, deltas as tools report them, `TOOL_RESULT_END` in call order when
@@ -46,7 +52,7 @@ def run_tools(*, toolkit: Toolkit) -> Operator:
     def run_tools(step: Step) -> Step | Awaitable[Step]:
         if step.reply is None or not step.reply.tool_calls:
             return step
-        return _Batch(step, step.reply.tool_calls, toolkit).run()
+        return _Batch(step, step.reply.tool_calls, toolkit, plan_mode or PlanModeConfig()).run()
 
     return run_tools
 
@@ -54,15 +60,17 @@ def run_tools(*, toolkit: Toolkit) -> Operator:
 class _Batch:
     """The calls of one reply, from their start to their record."""
 
-    def __init__(self, step: Step, calls: Sequence[ToolUseBlock], toolkit: Toolkit) -> None:
-        self.step, self.calls, self.toolkit = step, calls, toolkit
+    def __init__(self, step: Step, calls: Sequence[ToolUseBlock], toolkit: Toolkit, plan_mode: PlanModeConfig) -> None:
+        self.step, self.calls, self.toolkit, self.plan_mode = step, calls, toolkit, plan_mode
         self.stage = step.run.runtime.ids.new_id("acting")
         self.outcomes: dict[str, ToolOutcome] = {}
         self.cancelled = CancelToken()
+        self.proposals = Proposals(step.state.tasks_context, step.state.plan_mode_context, runtime=step.run.runtime)
 
     async def run(self) -> Step:
         step = self.step
         step.run.acted = step.number
+        step.run.proposals = self.proposals
         for call in self.calls:
             step.emit(ev.ToolResultStart(reply_id=self.stage, tool_call_id=call.id, tool_call_name=call.name))
         try:
@@ -96,6 +104,17 @@ class _Batch:
                 group.create_task(self._run_one(call))
 
     async def _run_one(self, call: ToolUseBlock) -> None:
+        proposals, binding = self.proposals, self.proposals.tasks.binding
+        started = proposals.now()
+        gated = plan_gate(proposals.plan, call, self.toolkit, self.plan_mode)
+        outcome = await self._called(call) if gated is None else gated
+        if binding is not None and not outcome.suspended:
+            outcome = observed(
+                outcome, action_id=proposals.new_id("action"), binding=binding, started=started, ended=proposals.now()
+            )
+        self.outcomes[call.id] = outcome
+
+    async def _called(self, call: ToolUseBlock) -> ToolOutcome:
         step, identity = self.step, self.step.identity
         context = ToolContext(
             agent_id=identity.agent_id,
@@ -108,6 +127,7 @@ class _Batch:
             runtime_context=step.run.context,
             cancelled=self.cancelled,
             on_report=lambda output: self._emit_output(call, output),
+            proposals=self.proposals,
         )
         outcome = await run_call(
             self.toolkit,
@@ -119,7 +139,7 @@ class _Batch:
         )
         if outcome.error is not None:
             logger().warning("tool_failed", tool=call.name, error=type(outcome.error).__name__)
-        self.outcomes[call.id] = outcome
+        return outcome
 
     # -- results --------------------------------------------------------------------------------------------
 
@@ -152,6 +172,10 @@ class _Batch:
             if not self._suspended(call):
                 id = step.run.runtime.ids.new_id("message")
                 messages.append(replace(Msg.tool(result, name=step.identity.agent_name), id=id, timestamp=now))
+        # Before the results: a receipt never tells of a list that the session does not have.
+        for record in self.proposals.close():
+            step.run.record(record)
+        step.run.proposals = None
         return step.run.record(ResultsRecorded(tuple(messages), groups))
 
     def _missing(self, call: ToolUseBlock) -> ToolResultBlock:

@@ -27,7 +27,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state runtime_context"
         " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
-        " loop_local recent"
+        " loop_local recent task_state"
     ),
     "kernel": _names(
         "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"
@@ -35,7 +35,9 @@ LAYERS: Mapping[str, frozenset[str]] = {
     ),
     "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),
     "operators": frozenset({"operators"}),
-    "top": _names("pipelines live run agent react_agent harness_agent builder options harness_options preparation"),
+    "top": _names(
+        "pipelines live run agent react_agent harness_agent builder options harness_options preparation verification"
+    ),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),
     "edges": _names("cli server __main__"),
@@ -62,6 +64,8 @@ MAY_ALSO_IMPORT: Mapping[str, frozenset[str]] = {"services": frozenset({"runtime
 SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
     {
         ("tools", "workspace"),
+        ("tasks", "tools"),
+        ("tasks", "workspace"),
         ("session", "stores"),
         ("compaction", "workspace"),
         ("context", "tokens"),

@@ -27,6 +27,8 @@ from agentscope_rx.state import (
     ResultsRecorded,
     ToolContextState,
 )
+from agentscope_rx.task_state import PlanModeContextState, TaskContextState
+from agentscope_rx.wire import to_json
 from tests.strategies import ODD_TEXTS, TEXTS, conversations, messages, result_of
 
 SPEAKERS = (Role.USER, Role.ASSISTANT, Role.SYSTEM)
@@ -150,6 +152,19 @@ def test_the_names_in_json() -> None:
         ("context", [json.loads(said("m0", "Hi").to_json())]),
         ("tool_context", {"activated_groups": ["web"]}),
         (
+            "tasks_context",
+            {
+                "tasks": [],
+                "requirements": [],
+                "revision": 0,
+                "scope": None,
+                "contract_version": 0,
+                "subject_version": None,
+                "verifications": [],
+            },
+        ),
+        ("plan_mode_context", {"plan_active": False, "current_plan_file": None}),
+        (
             "compaction",
             {"messages": 0, "replies": 0, "tokens": 0, "freed": 0, "cooldown_until": 0, "limits": {}},
         ),
@@ -162,6 +177,8 @@ def test_the_names_in_json() -> None:
         "user_id": None,
         "context": [],
         "tool_context": {"activated_groups": None},
+        "tasks_context": json.loads(to_json(TaskContextState())),
+        "plan_mode_context": json.loads(to_json(PlanModeContextState())),
         "compaction": {"messages": 0, "replies": 0, "tokens": 0, "freed": 0, "cooldown_until": 0, "limits": {}},
         "compactions": [],
         "active_run": "",

@@ -221,6 +221,11 @@ def instruction_blocks(instructions: Sequence[tuple[str, str]]) -> tuple[Context
     )
 
 
+def guidance_block(name: str, text: str) -> ContextBlock:
+    """How the model is to use what an option has switched on, as a block of the System message."""
+    return _block(f"harness:{name}-guidance", "working_principles", text, required=True)
+
+
 def _operating_system() -> str:
     import platform
 

@@ -102,6 +102,11 @@ class ChatModel(ABC):
         """How many tokens an answer may have; None = not known."""
         return self._max_output_tokens
 
+    @property
+    def json_schema(self) -> bool:
+        """Whether its provider holds it to a JSON schema."""
+        return self.provider.json_schema
+
     def __repr__(self) -> str:
         url = shown_url(self._endpoint.base_url)
         return f"{type(self).__name__}({self._name!r}, provider={self.provider.name!r}, base_url={url!r})"

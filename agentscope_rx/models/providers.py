@@ -36,6 +36,7 @@ class Provider:
         media_in_results: Whether tool results may hold images; elsewhere a note stands in their place.
         merge_user: Whether it refuses a message of the user right after another one or after a tool result, as
             Mistral does. What the user says is then written into the message before it.
+        json_schema: Whether it holds its models to a JSON schema that `response_format` gives.
 
     Examples:
         >>> Provider(name="acme", base_url="https://llm.acme.example/v1", key_variable="ACME_API_KEY").names
@@ -55,6 +56,7 @@ class Provider:
     echo_reasoning: bool = False
     media_in_results: bool = False
     merge_user: bool = False
+    json_schema: bool = False
 
 
 @frozen
@@ -73,6 +75,7 @@ OPENAI: Final = Provider(
     key_variable="OPENAI_API_KEY",
     output_limit="max_completion_tokens",
     names=True,
+    json_schema=True,
 )
 #: What speaks OpenAI's language at an address that belongs to no known provider: the least common denominator.
 COMPATIBLE: Final = Provider(name="compatible", base_url="", key_variable="OPENAI_API_KEY", needs_key=False)
@@ -100,6 +103,7 @@ _BUILT_IN: Final = (
         base_url="http://127.0.0.1:11434/v1",
         base_url_variable="OLLAMA_BASE_URL",
         needs_key=False,
+        json_schema=True,
     ),
     Provider(
         name="vllm",
@@ -108,6 +112,7 @@ _BUILT_IN: Final = (
         key_variable="VLLM_API_KEY",
         needs_key=False,
         top_k=True,
+        json_schema=True,
     ),
     Provider(
         name="openrouter",

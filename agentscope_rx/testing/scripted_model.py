@@ -62,6 +62,7 @@ class ScriptedModel:
         context_window: Its window in tokens; None = not known.
         max_output_tokens: How long an answer may be; None = not known.
         keep_requests: Whether `requests` is filled; not for runs of thousands of steps.
+        json_schema: Whether it takes part as a model that is held to a JSON schema.
 
     Attributes:
         requests: What it was asked.
@@ -82,11 +83,13 @@ class ScriptedModel:
         context_window: int | None = None,
         max_output_tokens: int | None = None,
         keep_requests: bool = True,
+        json_schema: bool = False,
     ) -> None:
         self._script = iter(script)
         self.name = name
         self.context_window = context_window
         self.max_output_tokens = max_output_tokens
+        self.json_schema = json_schema
         self.requests: list[ModelRequest] = []
         self.asked = 0
         self._keep_requests = keep_requests

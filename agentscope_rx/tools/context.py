@@ -15,6 +15,8 @@ from agentscope_rx.errors import RunError
 from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import DataBlock, OutputBlock, TextBlock, ToolUseBlock
 from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.task_state import TaskContextState
+from agentscope_rx.tools.proposals import Proposals
 from agentscope_rx.tools.texts import clean
 
 P = ParamSpec("P")
@@ -106,6 +108,8 @@ class ToolContext:
         cancelled: Set when the call was cancelled, has taken too long or has failed.
         on_report: Gets each report, from any thread. Default: reports go nowhere.
         executor: Where `in_thread` runs functions. Default None: the loop's own threads.
+        proposals: What the tools of this step have changed of the session's task and plan. Default: nothing, of
+            a session that has none.
 
     Examples:
         >>> call = ToolUseBlock(id="c1", name="look_up")
@@ -124,6 +128,7 @@ class ToolContext:
     cancelled: CancelToken = field(default_factory=CancelToken, repr=False, compare=False)
     on_report: Callable[[str | DataBlock], None] = field(default=_to_nobody, repr=False, compare=False)
     executor: Executor | None = field(default=None, repr=False, compare=False)
+    proposals: Proposals = field(default_factory=Proposals, repr=False, compare=False)
 
     @overload
     def get(self, key: str, /) -> object | None: ...
@@ -152,6 +157,24 @@ class ToolContext:
             raise TypeError(f"report() takes text, a TextBlock or a DataBlock, not {type(shown).__name__}")
         if shown and not self.cancelled.is_set:
             self.on_report(shown)
+
+    def update_tasks(self, change: Callable[[TaskContextState], TaskContextState], /) -> TaskContextState:
+        """Change the session's task; gives the new one. The session gets it with the results of this step.
+
+        Args:
+            change: Gets the task as it is now, gives another value of it.
+
+        Raises:
+            TaskConflict: The change was decided on another revision than the newest; nothing was changed.
+            TaskRefused: It breaks a rule; nothing was changed.
+            RunError: The step of this call is over.
+
+        Examples:
+            >>> context = ToolContext(call=ToolUseBlock(id="c1", name="plan"))
+            >>> context.update_tasks(lambda state: state.replace_tasks((), state.revision)).revision
+            1
+        """
+        return self.proposals.update_tasks(change)
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking function in a thread and wait for it; context variables are those of here.

@@ -1,0 +1,170 @@
+"""What is noted about a tool call, so that its result can be evidence: which version of the work it was about."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from functools import cache
+from itertools import chain
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentscope_rx.frozen import frozen
+from agentscope_rx.messages import ToolResultBlock, ToolResultState
+from agentscope_rx.state import AgentState
+from agentscope_rx.task_state import EvidenceBinding
+from agentscope_rx.tools.execution import ToolOutcome
+from agentscope_rx.wire import from_json, to_json
+
+#: The key of a result's metadata under which its observation lies.
+OBSERVATION: Final = "observation"
+#: The key under which a tool may say how what it ran has ended; see `ExecutionDetails`.
+EXECUTION_DETAILS: Final = "execution_details"
+
+
+class ActionStatus(StrEnum):
+    """How an action ended. RETURNED is no verdict: the tool gave a result, good or bad."""
+
+    RETURNED = "RETURNED"
+    FAILED = "FAILED"
+    DENIED = "DENIED"
+
+
+class ExecutionOutcome(StrEnum):
+    """Whether what a tool ran did what it should."""
+
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    PARTIAL = "PARTIAL"
+    UNKNOWN = "UNKNOWN"
+
+
+@frozen
+class ExecutionDetails:
+    """How something that a tool ran has ended; a tool puts it into its result's metadata, as plain data.
+
+    Args:
+        kind: What was run, such as `shell`.
+        outcome: Whether it did what it should.
+        exit_code: Its exit code; None = not known.
+        output_truncated: Whether the result holds only a part of its output.
+    """
+
+    kind: str
+    outcome: ExecutionOutcome = ExecutionOutcome.UNKNOWN
+    exit_code: int | None = None
+    output_truncated: bool = False
+
+
+@frozen
+class Observation:
+    """What is noted about one action.
+
+    Args:
+        action_id: The action; a call that is made again is another one.
+        started_at: When it began, in the form of `Msg.timestamp`.
+        ended_at: When it ended.
+        status: How.
+        evidence_binding: What its result is evidence about: what was asked for, and what was there, when it began.
+        output_digest: The SHA-256 of its output, so that a shortened one is no evidence.
+        error_type: The class of what it raised; None where it raised nothing.
+    """
+
+    action_id: str
+    started_at: str
+    ended_at: str
+    status: ActionStatus
+    evidence_binding: EvidenceBinding
+    output_digest: str
+    error_type: str | None = None
+
+
+@frozen
+class Evidence:
+    """A settled action: what was noted about it, and its result."""
+
+    observation: Observation
+    result: ToolResultBlock
+
+    @property
+    def details(self) -> ExecutionDetails | None:
+        """How what the tool ran has ended; None where it does not say, or says what nobody understands."""
+        given = self.result.metadata.get(EXECUTION_DETAILS)
+        try:
+            return None if given is None else _details_adapter().validate_python(given)
+        except ValidationError:
+            return None
+
+
+def observed(
+    outcome: ToolOutcome, *, action_id: str, binding: EvidenceBinding, started: str, ended: str
+) -> ToolOutcome:
+    """An outcome whose result tells what it is evidence about.
+
+    Args:
+        outcome: The outcome of a settled call.
+        action_id: The action.
+        binding: What was asked for, and what was there, when it began.
+        started: When it began.
+        ended: When it ended.
+    """
+    observation = Observation(
+        action_id=action_id,
+        started_at=started,
+        ended_at=ended,
+        status=_status(outcome),
+        evidence_binding=binding,
+        output_digest=_digest(outcome.result),
+        error_type=None if outcome.error is None else type(outcome.error).__name__,
+    )
+    metadata: Mapping[str, object] = {**outcome.result.metadata, OBSERVATION: from_json(to_json(observation))}
+    return replace(outcome, result=replace(outcome.result, metadata=metadata))
+
+
+def evidence_of(state: AgentState, action_id: str) -> Evidence | None:
+    """The evidence that a session holds of an action, be it in what a compaction has replaced; None where it has none.
+
+    A result that was shortened since is none.
+    """
+    replaced = (compaction.replaced for compaction in reversed(state.compactions))
+    for exchange in chain.from_iterable((state.context, *replaced)):
+        for message in exchange.messages[1:]:
+            result = message.tool_result
+            observation = None if result is None else _observation(result)
+            if result is None or observation is None or observation.action_id != action_id:
+                continue
+            if observation.output_digest == _digest(result):
+                return Evidence(observation=observation, result=result)
+    return None
+
+
+def _observation(result: ToolResultBlock) -> Observation | None:
+    given = result.metadata.get(OBSERVATION)
+    try:
+        return None if given is None else _observation_adapter().validate_python(given)
+    except ValidationError:
+        return None
+
+
+def _status(outcome: ToolOutcome) -> ActionStatus:
+    if outcome.result.state is ToolResultState.DENIED:
+        return ActionStatus.DENIED
+    failed = outcome.error is not None or outcome.result.state is not ToolResultState.SUCCESS
+    return ActionStatus.FAILED if failed else ActionStatus.RETURNED
+
+
+def _digest(result: ToolResultBlock) -> str:
+    return hashlib.sha256(to_json(result.output)).hexdigest()
+
+
+@cache
+def _observation_adapter() -> TypeAdapter[Observation]:
+    return TypeAdapter(Observation)
+
+
+@cache
+def _details_adapter() -> TypeAdapter[ExecutionDetails]:
+    return TypeAdapter(ExecutionDetails)

@@ -1,0 +1,306 @@
+"""Plan mode: what is denied, what is told of it, and who may end it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentscope_rx import GenerateReason, InMemoryWorkspace, Msg, tool
+from agentscope_rx.errors import InvalidOption
+from agentscope_rx.events import RequireExternalExecution, ToolResultEnd, ToolResultStart, ToolResultTextDelta
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.messages import TextBlock, ToolCallState, ToolResultBlock, ToolResultState, ToolUseBlock
+from agentscope_rx.requests import ModelRequest
+from agentscope_rx.tasks import PlanModeConfig, PlanModeContextState
+from agentscope_rx.tasks.plan_mode import plan_gate, plan_tools
+from agentscope_rx.testing import calls
+from agentscope_rx.tools import Toolkit, schema_tool
+from tests.context.support import ALICE, model_of, scripted
+from tests.support import watch
+from tests.virtual import virtual
+
+PLANNING = PlanModeContextState(plan_active=True)
+
+
+class Hands:
+    """Tools that count, so that nothing can run unseen."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        ran = self.ran
+
+        @tool(read_only=True)
+        async def look() -> str:
+            """Look."""
+            ran.append("look")
+            return "seen"
+
+        @tool
+        async def change() -> str:
+            """Change."""
+            ran.append("change")
+            return "changed"
+
+        @tool
+        async def execute(command: str) -> str:
+            """Run a command."""
+            ran.append("execute")
+            return "ran"
+
+        self.tools = [look, change, execute]
+
+
+def planner(*script: Any, **options: Any) -> tuple[HarnessAgent, Hands, InMemoryWorkspace]:
+    hands, workspace = Hands(), InMemoryWorkspace()
+    keywords: dict[str, Any] = {"enable_plan_mode": True, "tools": hands.tools, "workspace": workspace, **options}
+    return scripted(*script, **keywords).build(), hands, workspace
+
+
+def ends(seen: Any) -> list[tuple[str, ToolResultState]]:
+    return [(event.tool_call_name, event.state) for event in seen.of(ToolResultEnd)]
+
+
+def plan_parts(request: ModelRequest) -> tuple[bool, str]:
+    """Whether the mode rules are there, and the state that stands for the plan."""
+    (runtime,) = [message.text for message in request.tail if message.text.startswith("<RUNTIME_STATE>")]
+    return "<MODE_RULES" in request.system, next((x for x in runtime.splitlines() if x.startswith("Mode: ")), "")
+
+
+# -- what may be done ---------------------------------------------------------------------------------------
+
+KIT = Toolkit.of(
+    *Hands().tools,
+    *plan_tools(PlanModeConfig(), InMemoryWorkspace()),
+    schema_tool("todo_write", "A list.", {}),
+    schema_tool("pay", "Pay.", {}),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("look", None),
+        ("change", "denied"),
+        ("execute", "denied"),
+        ("pay", "denied"),
+        ("todo_write", None),
+        ("plan_enter", None),
+        ("plan_write", None),
+        ("plan_exit", "running"),
+        ("no_such_tool", None),
+    ],
+)
+def test_the_gate(name: str, verdict: str | None) -> None:
+    """While planning by name and read-only mark; else everything passes. An unknown tool is told so by who runs it."""
+    call = ToolUseBlock(id="c1", name=name)
+    outcome = plan_gate(PLANNING, call, KIT, PlanModeConfig())
+    assert (None if outcome is None else outcome.result.state.value) == verdict
+    assert plan_gate(PlanModeContextState(current_plan_file="x"), call, KIT, PlanModeConfig()) is None
+    if name == "execute":
+        assert plan_gate(PLANNING, call, KIT, PlanModeConfig(allow_shell=True)) is None
+    if name == "plan_exit":
+        assert plan_gate(PLANNING, replace(call, state=ToolCallState.ALLOWED), KIT, PlanModeConfig()) is None
+    if name == "change":  # no approval of a call makes it one that plans
+        allowed = replace(call, state=ToolCallState.ALLOWED)
+        assert plan_gate(PLANNING, allowed, KIT, PlanModeConfig(allow_shell=True)) is not None
+
+
+@virtual
+async def test_denied_calls_are_seen_and_never_run() -> None:
+    """START, one delta and END (denied) reach the subscriber; the others of the batch run; the history has all."""
+    script = calls(("c1", "look", "{}"), ("c2", "change", "{}"), ("c3", "execute", '{"command":"ls"}'))
+    agent, hands, _ = planner(script, "done")
+    await agent.enter_plan_mode(ALICE)
+    seen = await watch(agent, "go", ALICE)
+    assert hands.ran == ["look"]
+    assert ends(seen) == [("look", "success"), ("change", "denied"), ("execute", "denied")]
+    assert [event.tool_call_id for event in seen.of(ToolResultStart)] == ["c1", "c2", "c3"]
+    (said,) = [event.delta for event in seen.of(ToolResultTextDelta) if event.tool_call_id == "c2"]
+    assert said.startswith("Denied: ")
+    results = [m.tool_result for m in (await agent.state(ALICE)).context.messages if m.tool_result]
+    assert [result.state for result in results] == ["success", "denied", "denied"]
+    assert results[1].text == said
+
+
+@virtual
+async def test_a_session_that_plans_is_held_to_it_by_every_agent() -> None:
+    """The state decides: an agent without plan mode denies the same call, and says why in its request."""
+    agent, _, _ = planner("never")
+    await agent.enter_plan_mode(ALICE)
+    hands = Hands()
+    runtime = agent.options.runtime
+    other = scripted(calls(("c1", "change", "{}")), "ok", tools=hands.tools, runtime=runtime).build()
+    seen = await watch(other, "go", ALICE)
+    assert (hands.ran, ends(seen)) == ([], [("change", "denied")])
+    assert plan_parts(model_of(other).requests[0]) == (True, "Mode: PLAN (read-only)")
+
+
+@virtual
+async def test_the_mode_holds_from_the_call_that_enters_it() -> None:
+    """A call behind plan_enter in the same reply is denied; the next request has rules and state."""
+    script = calls(("c1", "plan_enter", "{}"), ("c2", "change", "{}"))
+    agent, hands, _ = planner(script, "done")
+    seen = await watch(agent, "go", ALICE)
+    assert (hands.ran, ends(seen)) == ([], [("plan_enter", "success"), ("change", "denied")])
+    first, second = model_of(agent).requests
+    assert plan_parts(first) == (False, "")
+    assert plan_parts(second) == (True, "Mode: PLAN (read-only)")
+    assert "plans/PLAN.md" in second.system
+
+
+# -- the plan -----------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_plan_is_written_as_a_whole() -> None:
+    """The file holds the last one; its path is part of the state from then on."""
+    writing = [calls((f"c{n}", "plan_write", json.dumps({"content": f"# Plan {n}"}))) for n in range(2)]
+    agent, _, workspace = planner(*writing, "done")
+    await agent.enter_plan_mode(ALICE)
+    await agent.call("plan it", ALICE)
+    assert (await workspace.read("plans/PLAN.md")).data == b"# Plan 1"
+    state = (await agent.state(ALICE)).plan_mode_context
+    assert state == PlanModeContextState(plan_active=True, current_plan_file="plans/PLAN.md")
+
+
+@virtual
+async def test_nothing_is_planned_out_of_plan_mode() -> None:
+    """plan_write and plan_exit are errors there, and write nothing; so is a blank plan."""
+    script = calls(("c1", "plan_write", '{"content":"x"}'), ("c2", "plan_exit", "{}"))
+    agent, _, workspace = planner(script, "done", calls(("c3", "plan_write", '{"content":" "}')), "done")
+    assert ends(await watch(agent, "go", ALICE)) == [("plan_write", "error"), ("plan_exit", "error")]
+    await agent.enter_plan_mode(ALICE)
+    assert ends(await watch(agent, "go", ALICE)) == [("plan_write", "error")]
+    with pytest.raises(FileNotFoundError):
+        await workspace.read("plans/PLAN.md")
+
+
+# -- the end of planning ------------------------------------------------------------------------------------
+
+
+async def asked(agent: HarnessAgent) -> Any:
+    """A run in which the model asks for the approval."""
+    await agent.enter_plan_mode(ALICE)
+    seen = await watch(agent, "plan it", ALICE)
+    assert seen.result.reason is GenerateReason.TOOL_SUSPENDED
+    (event,) = seen.of(RequireExternalExecution)
+    assert [call.name for call in event.tool_calls] == ["plan_exit"]
+    assert event.tool_calls[0].input == {"summary": "s"}
+    assert await agent.is_plan_mode_active(ALICE)
+    return seen
+
+
+def answered(text: str, state: ToolResultState = ToolResultState.SUCCESS) -> Msg:
+    return Msg.tool(ToolResultBlock(id="c1", name="plan_exit", output=(TextBlock(text=text),), state=state))
+
+
+EXIT = calls(("c1", "plan_exit", '{"summary":"s"}'), ("c2", "change", "{}"))
+
+
+@virtual
+async def test_an_approval_ends_planning() -> None:
+    """The run waits with the call; after exit_plan_mode and the call's result the work is done."""
+    agent, hands, _ = planner(EXIT, calls(("c3", "change", "{}")), "done")
+    await asked(agent)
+    assert hands.ran == []
+    await agent.exit_plan_mode(ALICE)
+    reply = await agent.call(answered("Approved."), ALICE)
+    assert (reply.text, hands.ran) == ("done", ["change"])
+    assert plan_parts(model_of(agent).requests[-1]) == (False, "")
+
+
+@virtual
+async def test_a_refusal_leaves_the_session_planning() -> None:
+    """The model reads why; what may change something is denied as before."""
+    agent, hands, _ = planner(EXIT, calls(("c3", "change", "{}")), "done")
+    await asked(agent)
+    seen = await watch(agent, answered("Too vague.", ToolResultState.DENIED), ALICE)  # type: ignore[arg-type]
+    assert ends(seen) == [("change", "denied")]
+    assert hands.ran == []
+    assert await agent.is_plan_mode_active(ALICE)
+
+
+@virtual
+async def test_a_plan_that_is_there_is_said_to_prove_nothing() -> None:
+    """In build mode with a plan file: rules and state name it; without one there is nothing."""
+    agent, _, _ = planner(calls(("c1", "plan_write", '{"content":"x"}')), "planned", "built")
+    await agent.enter_plan_mode(ALICE)
+    await agent.call("plan", ALICE)
+    await agent.exit_plan_mode(ALICE)
+    await agent.call("build", ALICE)
+    request = model_of(agent).requests[-1]
+    assert plan_parts(request) == (True, "Mode: BUILD")
+    assert any("Plan file: plans/PLAN.md" in message.text for message in request.tail)
+
+
+async def test_planning_outlives_the_process(tmp_path: Path) -> None:
+    """Another agent over the same folder plans on."""
+    agent, _, _ = planner("x", workspace=tmp_path)
+    await agent.enter_plan_mode(ALICE)
+    await agent.enter_plan_mode(ALICE)
+    other, hands, _ = planner(calls(("c1", "change", "{}")), "done", workspace=tmp_path)
+    assert await other.is_plan_mode_active(ALICE)
+    assert ends(await watch(other, "go", ALICE)) == [("change", "denied")]
+    assert hands.ran == []
+
+
+@virtual
+async def test_planning_survives_a_cancelled_call() -> None:
+    """What plan_enter did before the cancel is the session's."""
+    entered = asyncio.Event()
+
+    @tool(read_only=True, concurrency_safe=False)
+    async def hang() -> str:
+        """Never end."""
+        entered.set()
+        await asyncio.Event().wait()
+        return ""
+
+    agent = scripted(
+        calls(("c1", "plan_enter", "{}"), ("c2", "hang", "{}")), tools=[hang], enable_plan_mode=True
+    ).build()
+    running = asyncio.ensure_future(agent.acall("go", ALICE))
+    await entered.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await agent.is_plan_mode_active(ALICE)
+
+
+# -- options ------------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_commands_have_to_be_allowed() -> None:
+    """With allow_shell `execute` runs, and the rules say what for; another directory is where the plan lies."""
+    script = calls(("c1", "execute", '{"command":"ls"}'), ("c2", "plan_write", '{"content":"x"}'))
+    agent, hands, workspace = planner(
+        script, "done", enable_plan_mode={"allow_shell": True, "directory": "docs/plans/"}
+    )
+    await agent.enter_plan_mode(ALICE)
+    await agent.call("go", ALICE)
+    assert hands.ran == ["execute"]
+    assert (await workspace.read("docs/plans/PLAN.md")).data == b"x"
+    assert "execute" in model_of(agent).requests[0].system
+
+
+def test_it_is_off_by_default() -> None:
+    """No tools without it; False and None switch it off."""
+    names = {spec.name for spec in scripted().build().options.all_tools.specs()}
+    assert names == set()
+    for off in (False, None):
+        assert scripted(enable_plan_mode=True).enable_plan_mode(off).build().options.all_tools.specs() == ()
+
+
+@pytest.mark.parametrize("wrong", [{"directory": "../out"}, {"directory": "/etc"}, {"shell": True}])
+def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
+    """A directory outside of the workspace, and options that there are not."""
+    with pytest.raises(InvalidOption, match="enable_plan_mode"):
+        HarnessAgent.builder().enable_plan_mode(**wrong)
+    with pytest.raises(InvalidOption, match="enable_plan_mode"):
+        HarnessAgent.builder().enable_plan_mode(wrong)
