@@ -198,6 +198,7 @@ async def test_o37_there_is_one_system_message_and_it_is_the_first() -> None:
         "compaction": config["compaction"],
         "tools": [look],
         "state_store": (store := InMemoryStore()),
+        "state_only": True,
     }
     old = Msg.system(the["legacy_history_has"]["content"])
     history = History.of(*(replace(m, id=f"m{at}") for at, m in enumerate([*said(the["history"]), old])))
