@@ -92,6 +92,12 @@ def _output_form(options: AgentOptions) -> Iterator[Operator]:
         yield op.offer_output(output=options.output)
 
 
+def _end_with_output(options: AgentOptions) -> Iterator[Operator]:
+    """The end of calls that want an answer of a form."""
+    if options.output is not None:
+        yield op.settle_output(output=options.output)
+
+
 def _task_state(options: AgentOptions) -> Iterator[Operator]:
     """The task once more, when it is settled what of it the conversation still shows."""
     if options.tasks is not None:
@@ -110,10 +116,8 @@ def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | N
         request = request.guard("request", op.recover_overflow(policy=options.context_policy), name="recover_overflow")
     if (card := options.fallback_card) is not None:
         request = request.guard("request", op.fallback(card=card), name="fallback")
-    settle = () if options.output is None else (op.settle_output(output=options.output),)
-    pipeline = Pipeline.of(
-        "step", request, op.run_tools(toolkit=options.all_tools, plan_mode=options.planning), *settle
-    )
+    run_tools = op.run_tools(toolkit=options.all_tools, plan_mode=options.planning)
+    pipeline = Pipeline.of("step", request, run_tools, *_end_with_output(options))
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
         if not isinstance(pipeline, Pipeline):  # type: ignore[reportUnnecessaryIsInstance]
