@@ -92,8 +92,8 @@ def _output_form(options: AgentOptions) -> Iterator[Operator]:
         yield op.offer_output(output=options.output)
 
 
-def _output_settled(options: AgentOptions) -> Iterator[Operator]:
-    """The end of a call that wanted a form, once its answer has it."""
+def _end_with_output(options: AgentOptions) -> Iterator[Operator]:
+    """The end of calls that want an answer of a form."""
     if options.output is not None:
         yield op.settle_output(output=options.output)
 
@@ -117,7 +117,7 @@ def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | N
     if (card := options.fallback_card) is not None:
         request = request.guard("request", op.fallback(card=card), name="fallback")
     run_tools = op.run_tools(toolkit=options.all_tools, plan_mode=options.planning)
-    pipeline = Pipeline.of("step", request, run_tools, *_output_settled(options))
+    pipeline = Pipeline.of("step", request, run_tools, *_end_with_output(options))
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
         if not isinstance(pipeline, Pipeline):  # type: ignore[reportUnnecessaryIsInstance]
