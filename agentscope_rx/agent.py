@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
@@ -15,15 +16,17 @@ from reactivex import Observable
 from agentscope_rx.errors import AgentClosed, InvalidOption
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
+from agentscope_rx.interactions import Answer, PendingCall, pending_calls
 from agentscope_rx.live import LiveRuns
 from agentscope_rx.messages import Msg
-from agentscope_rx.options import AgentOptions
+from agentscope_rx.options import AgentOptions, mode_of
+from agentscope_rx.permission_context import PermissionContextState, PermissionMode
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import PURPOSES, Purpose
 from agentscope_rx.run import Call, Run, run_of
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import StoredSession, messages_of
-from agentscope_rx.state import AgentState, Record
+from agentscope_rx.state import AgentState, CallsClosed, PermissionModeChanged, PermissionsReplaced, Record
 from agentscope_rx.step import ModelCard
 from agentscope_rx.streams import Sink, run_with_sink
 
@@ -103,14 +106,83 @@ class Agent(ABC, Generic[OptionsT]):
             purposes: Which model calls to hear of: `reasoning`, and those beside the conversation, `summary` and
                 `memory`, whose events (their `context_build` too) say so in `metadata["purpose"]`.
         """
-        call = self.prepared_call(input, context, purposes=purposes)
+        return self._events(self.prepared_call(input, context, purposes=purposes), "stream_events(...)")
 
+    def _events(self, call: Call, label: str) -> EventStream:
         def work(sink: Sink[AgentEvent]) -> Observable[None]:
             if self._closed:
                 raise AgentClosed(f"the agent {self.options.name!r} is closed; build another one from its builder")
             return run_of(call, sink, started=self._started)
 
-        return EventStream(run_with_sink(work), label="stream_events(...)")
+        return EventStream(run_with_sink(work), label=label)
+
+    def respond(self, context: RuntimeContext, answers: Mapping[str, Answer], /) -> EventStream:
+        """Answer tool calls that wait, and get everything that happens; the run goes on where it had stopped.
+
+        Calls that are left without an answer go on waiting, and none of their batch runs before. What a person allows
+        is stored before it runs: if that run fails, `call(None, context)` goes on, and nothing is run twice.
+
+        Args:
+            context: The session.
+            answers: By the ids of calls: `approve(...)` and `reject(...)`, or True and False, for those that wait for
+                a person; the result of those that wait for an execution: a text, blocks, or a `ToolResultBlock`.
+
+        Raises:
+            InvalidOption: There is no answer.
+            InteractionMismatch: In the stream: an answer fits no call that waits; nothing was accepted.
+            StateConflict: In the stream: somebody else has answered meanwhile.
+
+        Examples:
+            waiting = await agent.pending(ctx)
+            reply = await agent.respond(ctx, {call.id: approve() for call in waiting}).reply()
+        """
+        if not isinstance(answers, Mapping) or not answers:  # type: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("answers", answers, "at least one answer, by the id of its call")
+        return self._events(replace(self.prepared_call(None, context), answers=dict(answers)), "respond(...)")
+
+    async def pending(self, context: RuntimeContext = NOBODY, /) -> tuple[PendingCall, ...]:
+        """The tool calls of a session that wait: for a person, or for a result from outside."""
+        return pending_calls((await self.state(context)).context)
+
+    async def cancel_pending(self, context: RuntimeContext = NOBODY, /) -> tuple[PendingCall, ...]:
+        """Give up the calls that wait; the model will be told that they were interrupted.
+
+        Returns:
+            What had waited.
+
+        Raises:
+            SessionBusy: The session's turn did not come in time.
+        """
+        call = self.prepared_call(None, context)
+        async with self._opened(call) as session:
+            history, intake = session.state.context, call.intake()
+            if waiting := pending_calls(history):
+                session.record(CallsClosed(tuple(intake.closing(each) for each in history.open_calls)))
+                await session.save()
+            return waiting
+
+    # -- permissions ----------------------------------------------------------------------------------------
+
+    async def set_permission_mode(self, context: RuntimeContext, mode: PermissionMode | str | None, /) -> None:
+        """Put a session into another mode, from its next call on; its rules stay.
+
+        Args:
+            context: The session.
+            mode: The mode, or its name; None = the one of the agent's policy.
+
+        Raises:
+            InvalidOption: There is no such mode.
+            SessionBusy: The session's turn did not come in time.
+        """
+        await self.record(PermissionModeChanged(None if mode is None else mode_of("mode", mode)), context)
+
+    async def replace_permissions(self, context: RuntimeContext, permissions: PermissionContextState, /) -> None:
+        """Say anew what a session may do beside what the agent's policy says, from its next call on.
+
+        Raises:
+            SessionBusy: The session's turn did not come in time.
+        """
+        await self.record(PermissionsReplaced(permissions), context)
 
     async def observe(self, messages: Msg | Sequence[Msg], context: RuntimeContext = NOBODY, /) -> None:
         """Add messages to a session without an answer.

@@ -9,7 +9,7 @@
       ProviderError                 ContextOverflow, PayloadTooLarge, OutputCap, RateLimited, QuotaExceeded,
                                     BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
                                     StreamIncomplete, ProviderTimeout, ProviderUnreachable
-      SessionError                  StateUnreadable
+      SessionError                  StateUnreadable, InteractionPending, InteractionMismatch
       RunError                      StepLost, RetryRefused, ConsumerFailed, BufferOverflow, SourceCancelled,
                                     AgentClosed, RunningLoopError
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict
@@ -22,7 +22,10 @@ of the class: it goes into events and log records, where the text of a message n
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from agentscope_rx.interactions import PendingCall
 
 
 class AgentScopeError(Exception):
@@ -312,6 +315,26 @@ class SessionError(AgentScopeError):
 
 class StateUnreadable(SessionError):
     """A stored state cannot be read; it is left as it is and no fresh one is made in its place."""
+
+
+class InteractionPending(SessionError):
+    """Tool calls of the session wait for a person or for their results, so that nothing else can come in between.
+
+    Args:
+        calls: What waits.
+    """
+
+    def __init__(self, calls: tuple[PendingCall, ...]) -> None:
+        waiting = ", ".join(f"{each.call.name} ({each.id}: {each.kind})" for each in calls)
+        super().__init__(
+            f"tool calls wait for an answer: {waiting}. Answer with respond(...), or give them up with "
+            "cancel_pending(...), before anything else is said"
+        )
+        self.calls = calls
+
+
+class InteractionMismatch(SessionError):
+    """An answer fits no tool call that waits; nothing of it was accepted, and what waits goes on waiting."""
 
 
 # -- runs ---------------------------------------------------------------------------------------------------

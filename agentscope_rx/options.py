@@ -9,6 +9,7 @@ from typing import TypeAlias
 from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.operators import ChunkOperator, SystemPrompt
+from agentscope_rx.permission_context import PermissionContextState, PermissionMode
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
 from agentscope_rx.runtime import Runtime
@@ -39,6 +40,8 @@ class AgentOptions:
     state_store: StateStore | None = None
     default_session_id: str = ""
     wait_timeout: float = 300.0
+    permissions: PermissionContextState = field(default_factory=PermissionContextState)
+    stop_on_reject: bool = False
 
     @property
     def id(self) -> str:
@@ -77,3 +80,15 @@ class AgentOptions:
             raise InvalidOption("context", context, "a RuntimeContext(...)")
         session_id = self.default_session_id or self.name if context.session_id is None else context.session_id
         return SessionKey(agent_id=self.id, user_id=context.user_id, session_id=session_id)
+
+
+def mode_of(option: str, mode: PermissionMode | str) -> PermissionMode:
+    """A permission mode by its name, whatever its case.
+
+    Raises:
+        InvalidOption: There is no such mode.
+    """
+    try:
+        return PermissionMode(mode)
+    except ValueError:
+        raise InvalidOption(option, mode, f"one of {', '.join(PermissionMode)}") from None

@@ -81,7 +81,10 @@ def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | N
         request = request.guard("request", op.recover_overflow(policy=options.context_policy), name="recover_overflow")
     if (card := options.fallback_card) is not None:
         request = request.guard("request", op.fallback(card=card), name="fallback")
-    pipeline = Pipeline.of("step", request, op.run_tools(toolkit=options.toolkit))
+    tools = op.run_tools(
+        toolkit=options.toolkit, permissions=options.permissions, stop_on_reject=options.stop_on_reject
+    )
+    pipeline = Pipeline.of("step", request, tools)
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)
         if not isinstance(pipeline, Pipeline):  # type: ignore[reportUnnecessaryIsInstance]

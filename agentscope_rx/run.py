@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final
@@ -18,15 +18,24 @@ from agentscope_rx.bridge import Scope, SourceTask, running_loop
 from agentscope_rx.condensing import REASON_KEY
 from agentscope_rx.errors import AgentClosed, ProviderError
 from agentscope_rx.frozen import frozen
+from agentscope_rx.interactions import Answer
 from agentscope_rx.live import LiveRuns
 from agentscope_rx.logs import logger
-from agentscope_rx.messages import GenerateReason, Msg, timestamp_of
+from agentscope_rx.messages import GenerateReason, Msg, ToolUseBlock, timestamp_of
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import Purpose
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import Intake, RequestCache, StateCache, StoredSession, take_in
-from agentscope_rx.state import CallsClosed, ReplyRecorded
+from agentscope_rx.session import (
+    Intake,
+    RequestCache,
+    StateCache,
+    StoredSession,
+    closable_calls,
+    events_of,
+    take_in,
+)
+from agentscope_rx.state import CallsClosed, CallsConfirmed, CallsExecuted, Record, ReplyRecorded
 from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Step
 from agentscope_rx.streams import Sink, loop
 
@@ -46,6 +55,7 @@ class Call:
         messages: The input.
         context: For whom.
         purposes: Which model calls its events tell of.
+        answers: Answers to tool calls that wait, by their ids.
     """
 
     options: AgentOptions
@@ -54,6 +64,7 @@ class Call:
     messages: tuple[Msg, ...]
     context: RuntimeContext
     purposes: tuple[Purpose, ...] = ("reasoning",)
+    answers: Mapping[str, Answer] | None = None
 
     def identity(self) -> RunIdentity:
         """A new run's identity."""
@@ -74,10 +85,12 @@ class Call:
         cache = options.runtime.single(StateCache)
         return await StoredSession.open(options.key_of(self.context), store=options.store, cache=cache)
 
-    def take_in(self, session: StoredSession) -> None:
-        """Put the input into the session, and close what it leaves open."""
-        for record in take_in(session.state.context, self.messages, self.intake()):
+    def take_in(self, session: StoredSession) -> list[Record]:
+        """Put the input into the session, and close what it leaves open; gives what was recorded."""
+        records = take_in(session.state.context, self.messages, self.intake(), self.answers)
+        for record in records:
             session.record(record)
+        return records
 
     def intake(self) -> Intake:
         """How messages get their identity, from now on."""
@@ -186,7 +199,7 @@ class Run:
         try:
             result = await self._answer(session, scheduler)
         except BaseException as error:
-            self._close_calls(session)
+            self._close_calls(session, closable_calls(session.state.context))
             await _save_after(session, error)
             raise
         await session.save()
@@ -194,9 +207,11 @@ class Run:
 
     async def _answer(self, session: StoredSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """The input goes in, the steps run, the result comes out."""
-        self._call.take_in(session)
+        records = self._call.take_in(session)
         run = self._call.handle(self.emit, session)
         first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
+        if any(isinstance(record, CallsConfirmed | CallsExecuted) for record in records):
+            first = await self._answered(session, records, first)
         try:
             last = await self._drive(loop(self._turn, first, self._follow), scheduler)
         finally:
@@ -204,9 +219,23 @@ class Run:
                 known = (run.previous_request, run.pressure_level)
                 self._runtime.single(RequestCache).keep(self._options.store, self.key, known)
         if last is None:
-            self._close_calls(session)
+            self._close_calls(session, session.state.context.open_calls)
             return self._announce(session, _INTERRUPTED_TEXT, GenerateReason.INTERRUPTED)
         return self._result(session, last)
+
+    async def _answered(self, session: StoredSession, records: Sequence[Record], first: Step) -> Step:
+        """The first step after answers: it goes on with the batch that waited for them, if that is still the last.
+
+        The answers are stored before anything comes of them: given twice, in two places, they are accepted once.
+        """
+        await session.save()
+        for event in events_of(records, lambda: self._runtime.ids.new_id("acting")):
+            self.emit(event)
+        last = session.state.context.last
+        if last is None or not last.messages[0].tool_calls:
+            return first
+        state = session.state
+        return replace(first, mode=Mode.RESUME, state=state, history=state.context, reply=last.messages[0])
 
     async def _drive(self, steps: Observable[Step], scheduler: abc.SchedulerBase | None) -> Step | None:
         """The steps; None when they were interrupted. Returns when every task below has ended."""
@@ -243,6 +272,8 @@ class Run:
     # -- one step after the other ---------------------------------------------------------------------------
 
     def _turn(self, step: Step) -> Observable[Step]:
+        if step.mode is Mode.RESUME:
+            return self._call.pipeline.after("call_model").attempt(step)
         attempt = self._call.pipeline.attempt(step)
         if step.mode is not Mode.CONCLUDE:
             return attempt
@@ -286,8 +317,7 @@ class Run:
             assert last.reply is not None  # a step that is not finished has asked the model
             empty = not last.reply.tool_calls and not last.reply.text.strip()
             return last.reply.with_reason(GenerateReason.EMPTY_REPLY) if empty else last.reply
-        if finish.reason is not GenerateReason.TOOL_SUSPENDED:
-            self._close_calls(session)
+        self._close_calls(session, closable_calls(session.state.context))
         if finish.message is not None:
             return self._announce(session, finish.message.text, finish.reason)
         assert last.reply is not None  # Step.finish has seen to it
@@ -308,12 +338,11 @@ class Run:
         session.record(ReplyRecorded(said))
         return said
 
-    def _close_calls(self, session: StoredSession) -> None:
+    def _close_calls(self, session: StoredSession, calls: Sequence[ToolUseBlock]) -> None:
         """Give open calls a result, so that the next call on the session can go on."""
-        open_calls = session.state.context.open_calls
-        if open_calls:
+        if calls:
             intake = self._call.intake()
-            session.record(CallsClosed(tuple(intake.closing(call) for call in open_calls)))
+            session.record(CallsClosed(tuple(intake.closing(call) for call in calls)))
 
 
 async def _save_after(session: StoredSession, error: BaseException) -> None:

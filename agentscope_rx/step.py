@@ -94,6 +94,10 @@ class Session(Protocol):
         """Fold a record into the state, at once."""
         ...
 
+    async def save(self) -> None:
+        """Store what was recorded."""
+        ...
+
 
 class Emitter:
     """The way out of a run: gives each event its identity and hands it on. Safe from any thread.
@@ -223,6 +227,10 @@ class RunHandle:
         """Change the session; gives the new state."""
         return self._session.record(record)
 
+    async def save(self) -> None:
+        """Store what was recorded, before the world outside is told of it."""
+        await self._session.save()
+
     def begins(self, number: int) -> bool:
         """Note that the request of step `number` begins; whether it had begun before."""
         again, self._begun = self._begun == number, number
@@ -267,12 +275,13 @@ class Mode(StrEnum):
     """What a step is for.
 
     `ask_again` follows an empty reply: the request says so. `conclude` is the one call after the limit of steps:
-    no tools, and a request to sum up.
+    no tools, and a request to sum up. `resume` goes on with the tool calls of an earlier reply: it asks no model.
     """
 
     NORMAL = "normal"
     ASK_AGAIN = "ask_again"
     CONCLUDE = "conclude"
+    RESUME = "resume"
 
 
 @frozen

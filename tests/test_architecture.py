@@ -27,6 +27,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state runtime_context"
         " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
+        " permission_context interactions"
     ),
     "kernel": _names(
         "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"
@@ -61,6 +62,8 @@ MAY_ALSO_IMPORT: Mapping[str, frozenset[str]] = {"services": frozenset({"runtime
 SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
     {
         ("tools", "workspace"),
+        ("tools", "permissions"),
+        ("permissions", "workspace"),
         ("session", "stores"),
         ("compaction", "workspace"),
         ("context", "tokens"),

@@ -148,6 +148,10 @@ def test_the_names_in_json() -> None:
         ("session_id", "s"),
         ("user_id", "alice"),
         ("context", [json.loads(said("m0", "Hi").to_json())]),
+        (
+            "permission_context",
+            {"mode": None, "working_directories": [], "allow_rules": {}, "deny_rules": {}, "ask_rules": {}},
+        ),
         ("tool_context", {"activated_groups": ["web"]}),
         (
             "compaction",
@@ -159,6 +163,13 @@ def test_the_names_in_json() -> None:
         "session_id": "",
         "user_id": None,
         "context": [],
+        "permission_context": {
+            "mode": None,
+            "working_directories": [],
+            "allow_rules": {},
+            "deny_rules": {},
+            "ask_rules": {},
+        },
         "tool_context": {"activated_groups": None},
         "compaction": {"messages": 0, "replies": 0, "tokens": 0, "freed": 0, "cooldown_until": 0, "limits": {}},
         "compactions": [],
