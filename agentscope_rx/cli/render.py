@@ -167,7 +167,9 @@ class LiveView:
             case ev.Custom(name="model_retry", value=value):
                 error, attempt = value.get("error"), value.get("attempt")
                 self._note(f"the model could not be asked ({error}): attempt {attempt} follows")
-            case ev.RequireExternalExecution(tool_calls=calls) | ev.RequireUserConfirm(tool_calls=calls):
+            case ev.RequireExternalExecution(tool_calls=calls):
+                self._note(f"waiting for somebody to run: {', '.join(call.name for call in calls)}")
+            case ev.RequireUserConfirm(tool_calls=calls):
                 self._note(f"waiting for a person: {', '.join(call.name for call in calls)}")
             case ev.AgentEnd():
                 self._stop_waiting()

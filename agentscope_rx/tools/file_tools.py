@@ -1,16 +1,18 @@
 """The tools with which a model looks at files without changing any.
 
-They are plain functions: what they return is what the model reads, what they raise becomes an error result.
+They are functions: what they return is what the model reads, what they raise becomes an error result.
 Their names, parameters and docstrings are what the model is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import field as dataclass_field
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
+from agentscope_rx.permissions import paths
+from agentscope_rx.tools.tool import FunctionTool, tool
 from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
 from agentscope_rx.workspace.paths import shown
 from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
@@ -48,19 +50,25 @@ class FileToolLimits:
                 raise InvalidOption(option, getattr(self, option), "give at least 1")
 
 
-def file_tools(workspace: WorkspaceFS, *, limits: FileToolLimits | None = None) -> list[Callable[..., Awaitable[str]]]:
+def file_tools(
+    workspace: WorkspaceFS, *, limits: FileToolLimits | None = None
+) -> list[FunctionTool[..., Awaitable[str]]]:
     """Make the read-only file tools of a workspace: `read_file`, `list_files` and `grep_files`.
+
+    Permission rules may name paths: `PermissionRule.deny("read_file", "secrets/**")`.
 
     Args:
         workspace: The files that they see.
         limits: How much one call returns. Default `FileToolLimits()`.
 
     Examples:
-        >>> [tool.__name__ for tool in file_tools(InMemoryWorkspace())]
+        >>> [tool.spec.name for tool in file_tools(InMemoryWorkspace())]
         ['read_file', 'list_files', 'grep_files']
     """
     tools = FileTools(workspace, limits=limits)
-    return [tools.read_file, tools.list_files, tools.grep_files]
+    path = tool(read_only=True, target=paths(workspace, "path"))
+    tree = tool(read_only=True, target=paths(workspace, "path", tree=True))
+    return [path(tools.read_file), path(tools.list_files), tree(tools.grep_files)]
 
 
 class FileTools:

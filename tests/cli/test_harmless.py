@@ -81,6 +81,7 @@ def event_script() -> Sequence[ev.AgentEvent]:
         ev.DataBlockStart(reply_id="r", block_id="d", media_type=EVIL),
         ev.Custom(name="model_retry", value={"error": EVIL, "attempt": 2}),
         ev.RequireExternalExecution(reply_id="r", tool_calls=(ToolUseBlock(id="c", name=EVIL),)),
+        ev.RequireUserConfirm(reply_id="r", tool_calls=(ToolUseBlock(id="c", name=EVIL),)),
         ev.ExceedMaxIters(reply_id="r", max_iters=3, current_iter=3),
         ev.AgentEnd(reply_id="r"),
     ]

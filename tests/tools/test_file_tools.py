@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentscope_rx.errors import FileTooLarge, InvalidOption, PathRefused
+from agentscope_rx.permission_context import PermissionContextState, PermissionRule
+from agentscope_rx.permissions import judge
 from agentscope_rx.tools.file_tools import (
     EMPTY_DIRECTORY,
     EMPTY_FILE,
@@ -36,15 +38,28 @@ def test_the_tools_are_functions_with_the_known_names() -> None:
         "(path: 'str' = '.') -> 'str'",
         "(pattern: 'str', path: 'str | None' = None, glob: 'str | None' = None) -> 'str'",
     ]
-    assert [tool.__name__ for tool in made] == ["read_file", "list_files", "grep_files"]
+    assert [tool.spec.name for tool in made] == ["read_file", "list_files", "grep_files"]
     for tool in made:
-        assert inspect.iscoroutinefunction(tool)
+        assert inspect.iscoroutinefunction(tool.function)
+        assert tool.read_only
         assert set(inspect.get_annotations(tool, eval_str=True)) == {
             *inspect.signature(tool).parameters,
             "return",
         }
         for parameter in inspect.signature(tool).parameters:
             assert f"\n    {parameter}: " in (inspect.getdoc(tool) or "")
+
+
+async def test_rules_may_name_their_paths() -> None:
+    """A rule about paths speaks of what they read, a search through everything included."""
+    read_file, list_files, grep_files = file_tools(InMemoryWorkspace())
+    rules = PermissionContextState().with_rules(
+        PermissionRule.deny(tool.spec.name, "secrets/**") for tool in (read_file, list_files, grep_files)
+    )
+    assert (await judge(read_file, {"path": "./secrets/key"}, rules)).behavior == "deny"
+    assert (await judge(read_file, {"path": "notes"}, rules)).reason == "default"
+    assert (await judge(grep_files, {"pattern": "x"}, rules)).behavior == "deny"
+    assert (await judge(grep_files, {"pattern": "x", "path": "docs"}, rules)).reason == "default"
 
 
 def test_limits_are_checked() -> None:
