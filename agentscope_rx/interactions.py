@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias, cast
 from pydantic import TypeAdapter
 
 from agentscope_rx.frozen import frozen
-from agentscope_rx.history import Exchange, History
+from agentscope_rx.history import OPEN_CALLS, Exchange, History
 from agentscope_rx.messages import NOTHING, Msg, OutputBlock, ToolCallState, ToolResultBlock, ToolUseBlock
 from agentscope_rx.permission_context import PermissionRule
 
@@ -105,16 +105,19 @@ def pending_calls(history: History) -> tuple[PendingCall, ...]:
 
 def is_waiting(exchange: Exchange) -> bool:
     """Whether an exchange waits for somebody outside, and all its open calls with it."""
-    return any(call.state in _KINDS for call in exchange.open_calls)
+    return any(call.state in _KINDS for call in exchange.measure(OPEN_CALLS))
+
+
+def open_exchanges(history: History) -> tuple[Exchange, ...]:
+    """The exchanges with open calls, oldest first; what has none is not looked at again."""
+    leaves = (leaf for leaf in history.leaves if leaf.measure(OPEN_CALLS))
+    return tuple(exchange for leaf in leaves for exchange in leaf.exchanges if exchange.measure(OPEN_CALLS))
 
 
 def exchange_of(history: History, call_id: str) -> Exchange | None:
     """The newest exchange in which this call is open."""
-    for leaf in reversed(history.leaves):
-        for exchange in reversed(leaf.exchanges):
-            if any(call.id == call_id for call in exchange.open_calls):
-                return exchange
-    return None
+    found = (each for each in reversed(open_exchanges(history)) if any(call.id == call_id for call in each.open_calls))
+    return next(found, None)
 
 
 def question(message: str, suggestions: Sequence[PermissionRule]) -> Mapping[str, object]:
@@ -124,7 +127,7 @@ def question(message: str, suggestions: Sequence[PermissionRule]) -> Mapping[str
 
 def is_confirmed(call: ToolUseBlock) -> bool:
     """Whether a person has said yes to this call."""
-    return call.state is ToolCallState.ALLOWED and _told(call).get("confirmed") is True
+    return _told(call).get("confirmed") is True
 
 
 def with_calls(message: Msg, calls: Sequence[ToolUseBlock], metadata: Mapping[str, object] = NOTHING) -> Msg:

@@ -25,7 +25,7 @@ from agentscope_rx.errors import InvalidToolPairs, StateUnreadable, UndoRefused
 from agentscope_rx.events import ConfirmResult
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Edit, Exchange, History, Measure, apply_edits
-from agentscope_rx.interactions import with_calls
+from agentscope_rx.interactions import open_exchanges, with_calls
 from agentscope_rx.messages import NOTHING, Msg, ToolUseBlock
 from agentscope_rx.permission_context import PermissionContextState, PermissionMode
 from agentscope_rx.wire import to_json
@@ -328,8 +328,12 @@ class PermissionsReplaced:
 def _with_calls(
     state: AgentState, message_id: str, calls: Sequence[ToolUseBlock], metadata: Mapping[str, object]
 ) -> AgentState:
-    held = next(x.messages[0] for x in state.context if x.id == message_id)
-    return replace(state, context=state.context.with_messages(with_calls(held, calls, metadata)))
+    if not calls:
+        return state
+    held = next(each for each in open_exchanges(state.context) if each.id == message_id)
+    message, *results = held.messages
+    changed = Exchange(with_calls(message, calls, metadata), *results)
+    return replace(state, context=state.context.with_exchange(held, changed))
 
 
 def _appended(state: AgentState, messages: Sequence[Msg]) -> AgentState:

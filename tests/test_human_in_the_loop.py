@@ -194,6 +194,18 @@ async def test_edited_arguments_are_judged_again() -> None:
     assert results(await shop.stored())["b"][0] is ToolResultState.DENIED
 
 
+async def test_what_was_only_allowed_is_judged_again() -> None:
+    """A sibling that nobody confirmed is asked about where that is the rule by now; a confirmed call is not."""
+    shop = Shop()
+    await shop.agent(calls(LOOK, PAY)).call("buy", CTX)
+    agent = shop.agent("done", rules=(ASK("pay"), ASK("look")))
+    seen = await answered(agent, {"b": True})
+    assert (seen.result.reason, shop.looked, shop.paid) == (GenerateReason.PERMISSION_ASKING, 0, [])
+    assert ids(await agent.pending(CTX)) == [("a", "confirmation")]
+    assert (await agent.respond(CTX, {"a": True}).reply()).text == "done"
+    assert (shop.looked, shop.paid) == (1, [5])
+
+
 async def test_accepted_rules_last() -> None:
     """They are part of the session's state: in another process, too, nobody is asked again."""
     shop = Shop()

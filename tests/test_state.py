@@ -16,6 +16,12 @@ from hypothesis import strategies as st
 from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
 from agentscope_rx.history import LEAF_SIZE, Edit, History, edits_between
 from agentscope_rx.messages import Msg, Role, ToolResultBlock, ToolUseBlock
+from agentscope_rx.permission_context import (
+    PermissionContextState,
+    PermissionMode,
+    PermissionRule,
+    WorkingDirectory,
+)
 from agentscope_rx.state import (
     AgentState,
     CallsClosed,
@@ -40,6 +46,23 @@ def state_of(*held: Msg) -> AgentState:
     return AgentState(session_id="s", context=History.of(*held))
 
 
+RULES = st.builds(
+    PermissionRule,
+    tool_name=TEXTS,
+    behavior=st.sampled_from(["allow", "deny", "ask"]),
+    rule_content=st.none() | TEXTS,
+    source=TEXTS,
+)
+
+
+@st.composite
+def permissions(draw: st.DrawFn) -> PermissionContextState:
+    """What a session may do, of any content."""
+    mode = draw(st.none() | st.sampled_from(PermissionMode))
+    directories = [WorkingDirectory(path=path) for path in draw(st.lists(TEXTS, max_size=2))]
+    return PermissionContextState(mode=mode).with_rules(draw(st.lists(RULES, max_size=3))).with_directories(directories)
+
+
 @st.composite
 def states(draw: st.DrawFn) -> AgentState:
     """A state of any content."""
@@ -48,6 +71,7 @@ def states(draw: st.DrawFn) -> AgentState:
         session_id=draw(TEXTS),
         user_id=draw(st.none() | TEXTS),
         context=History.of(*held),
+        permission_context=draw(permissions()),
         tool_context=ToolContextState(activated_groups=draw(st.none() | st.lists(TEXTS, max_size=2).map(tuple))),
     )
 

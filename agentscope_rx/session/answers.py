@@ -235,12 +235,14 @@ def events_of(records: Iterable[Record], new_stage: Callable[[], str]) -> Iterat
         if isinstance(record, CallsConfirmed):
             yield ev.UserConfirmResult(reply_id=record.reply_id, confirm_results=record.answers)
             stage = new_stage()
-            for message in record.results:
-                if message.tool_result is not None:
-                    yield from result_events(message.tool_result, stage)
+            for result in _results(record):
+                yield from result_events(result, stage)
         elif isinstance(record, CallsExecuted):
-            results = tuple(m.tool_result for m in record.results if m.tool_result is not None)
-            yield ev.ExternalExecutionResult(reply_id=record.reply_id, tool_results=results)
+            yield ev.ExternalExecutionResult(reply_id=record.reply_id, tool_results=_results(record))
+
+
+def _results(record: CallsConfirmed | CallsExecuted) -> tuple[ToolResultBlock, ...]:
+    return tuple(result for message in record.results for result in message.blocks(ToolResultBlock))
 
 
 def result_events(result: ToolResultBlock, stage: str) -> Iterator[ev.AgentEvent]:

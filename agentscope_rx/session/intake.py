@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from agentscope_rx.errors import InteractionMismatch, InteractionPending, InvalidOption
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
-from agentscope_rx.interactions import Answer, Approval, is_waiting, pending_calls
+from agentscope_rx.interactions import Answer, Approval, is_waiting, open_exchanges, pending_calls
 from agentscope_rx.messages import (
     Msg,
     Role,
@@ -136,16 +136,15 @@ def take_in(
 
 def closable_calls(history: History) -> tuple[ToolUseBlock, ...]:
     """The open calls that nobody can answer any more: all but those that wait for somebody, and their batch."""
-    if not history.open_calls:
-        return ()
-    return tuple(call for exchange in history if not is_waiting(exchange) for call in exchange.open_calls)
+    return tuple(call for each in open_exchanges(history) if not is_waiting(each) for call in each.open_calls)
 
 
 def _left_open(history: History, records: Sequence[Record]) -> bool:
     """Whether calls of a batch that waits have no result even with these records."""
     given = [m.tool_result for r in records if isinstance(r, CallsConfirmed | CallsExecuted) for m in r.results]
     answered = {result.id for result in given if result is not None}
-    return any(call.id not in answered for x in history if is_waiting(x) for call in x.open_calls)
+    waiting = (each for each in open_exchanges(history) if is_waiting(each))
+    return any(call.id not in answered for each in waiting for call in each.open_calls)
 
 
 def _sorted_out(history: History, accepted: Sequence[Msg]) -> tuple[list[Msg], list[Msg], dict[str, Approval]]:
