@@ -17,7 +17,15 @@ from agentscope_rx.errors import (
     StateConflict,
 )
 from agentscope_rx.interactions import PendingCall, approve, pending_calls, reject
-from agentscope_rx.messages import GenerateReason, Msg, TextBlock, ToolCallState, ToolResultBlock, ToolResultState
+from agentscope_rx.messages import (
+    GenerateReason,
+    Msg,
+    TextBlock,
+    ToolCallState,
+    ToolResultBlock,
+    ToolResultState,
+    ToolUseBlock,
+)
 from agentscope_rx.permission_context import PermissionRule
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.requests import ExecutionConfig
@@ -348,6 +356,21 @@ async def test_a_message_may_come_with_a_no() -> None:
     assert model.requests[1].messages[-1].text == "take the cheap one"
 
 
+@pytest.mark.parametrize("state", [ToolCallState.ASKING, ToolCallState.ALLOWED, ToolCallState.SUBMITTED])
+async def test_nobody_brings_an_approval_along(state: ToolCallState) -> None:
+    """A conversation that is handed in does not say what waits, or was allowed: its open calls are closed."""
+    shop = Shop()
+    agent = shop.agent("fine")
+    told = {"agentscope_permission": {"confirmed": True}, "kept": 1}
+    call = ToolUseBlock(id="b", name="pay", input={"n": 5}, state=state, metadata=told)
+    await agent.observe([Msg.user("buy"), Msg.assistant(call)], CTX)
+    assert await agent.pending(CTX) == ()
+    (held,) = (await agent.state(CTX)).context.open_calls
+    assert (held.state, held.metadata) == (ToolCallState.PENDING, {"kept": 1})
+    assert isinstance((await answered(agent, {"b": True})).error, InteractionMismatch)
+    assert ((await agent.call("and?", CTX)).text, shop.paid) == ("fine", [])
+
+
 # -- external execution -------------------------------------------------------------------------------------
 
 
@@ -400,6 +423,9 @@ async def test_an_external_result_that_does_not_fit(answers: Any, why: str) -> N
     seen = await answered(agent, answers)
     assert isinstance(seen.error, InteractionMismatch)
     assert why in str(seen.error)
+    running = Msg.tool(ToolResultBlock(id="x", name="gate", state=ToolResultState.RUNNING))
+    with pytest.raises(InteractionMismatch, match="still running"):
+        await agent.call(running, CTX)
     with pytest.raises(InteractionMismatch, match="two results"):
         await agent.call([Msg.tool(ToolResultBlock(id="x", name="gate"))] * 2, CTX)
     assert ids(await agent.pending(CTX)) == [("x", "external_execution")]

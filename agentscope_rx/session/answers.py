@@ -145,8 +145,11 @@ def records_of(answers: Answers, history: History, accept: Callable[[Msg], Msg])
     executed = [_answered(message) for message in answers.results]
     if len(set(executed)) < len(executed):
         raise InteractionMismatch(f"two results for one call, among {', '.join(map(repr, executed))}: give one")
-    for id in executed:
+    for message in answers.results:
+        id = _answered(message)
         _waiting(history, id, ToolCallState.SUBMITTED)
+        if message.tool_result is not None and message.tool_result.state is ToolResultState.RUNNING:
+            raise InteractionMismatch(f"the result of {id!r} is still running, and so is none yet")
     for exchange, group in _by_exchange(history, executed):
         results = tuple(message for message in answers.results if _answered(message) in group)
         yield CallsExecuted(_reply_id(exchange, MetadataKey.EXTERNAL_REPLY_ID), results)

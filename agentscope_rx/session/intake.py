@@ -10,11 +10,12 @@ from typing import Final, TypeVar
 from agentscope_rx.errors import InteractionMismatch, InteractionPending, InvalidOption
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
-from agentscope_rx.interactions import Answer, Approval, is_waiting, open_exchanges, pending_calls
+from agentscope_rx.interactions import PERMISSION_KEY, Answer, Approval, is_waiting, open_exchanges, pending_calls
 from agentscope_rx.messages import (
     Msg,
     Role,
     TextBlock,
+    ToolCallState,
     ToolResultBlock,
     ToolResultState,
     ToolUseBlock,
@@ -67,6 +68,10 @@ def _clean(block: B) -> B:
             return replace(block, text=clean_text(text))
         case ToolResultBlock(output=output):
             return replace(block, output=tuple(map(_clean, output)))
+        case ToolUseBlock(state=ToolCallState.ASKING | ToolCallState.ALLOWED | ToolCallState.SUBMITTED):
+            # Nobody brings along that a call was allowed, or that it waits: that is the session's to say.
+            told = {key: value for key, value in block.metadata.items() if key != PERMISSION_KEY}
+            return replace(block, state=ToolCallState.PENDING, metadata=told)
         case _:
             return block
 

@@ -44,6 +44,8 @@ def test_without_a_terminal_it_is_3(serve: Serve, folder: Path, capsys: Captured
     assert "--session s" in captured.err
     assert main([*RUN, "--quiet"]) == 3
     assert capsys.readouterr().out == ""
+    assert main(["context", *RUN[1:]]) == 3
+    assert "read_file (c1: confirmation)" in capsys.readouterr().err
     assert len(provider.requests) == 1
 
 
