@@ -92,16 +92,15 @@ class _Batch:
             if step.mode is not Mode.CONCLUDE:
                 admission = await admit(step, self.calls, self.toolkit, self.policy)
                 self._deny(admission.denied)
-                self.calls = (*admission.allowed, *admission.asked)
+                self.calls = admission.allowed
                 if admission.asked:
-                    self.calls = ()
                     return await self._ask(admission)
                 if any(call.state is ToolCallState.ASKING for call in admission.allowed):
                     # A rule has answered for the person: that must be known before anything runs.
                     self._pause(marked(admission.allowed, ToolCallState.ALLOWED), {})
                     await step.run.save()
             await self._run_all()
-        finally:  # cancelled, too: no call is ever left without a result
+        finally:  # cancelled, too: no call that has begun is ever left without a result
             self.cancelled.set()
             state = self._record()
         suspended = tuple(call for call in self.calls if self._suspended(call))
@@ -210,7 +209,7 @@ class _Batch:
     def _record(self) -> AgentState:
         step = self.step
         if not self.begun:
-            self._begin()
+            return step.run.state
         messages: list[Msg] = []
         groups: tuple[str, ...] | None = None
         for call in self.calls:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from agentscope_rx.messages import (
     ToolUseBlock,
 )
 from agentscope_rx.permission_context import PermissionRule
+from agentscope_rx.permissions import PermissionDecision
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.requests import ExecutionConfig
 from agentscope_rx.runtime_context import RuntimeContext
@@ -466,6 +468,36 @@ async def test_who_leaves_at_the_question_keeps_the_pause() -> None:
     assert ids(await agent.pending(CTX)) == [("b", "confirmation")]
     assert (await agent.respond(CTX, {"b": True}).reply()).text == "done"
     assert (shop.looked, shop.paid) == (1, [5])
+
+
+async def test_who_leaves_while_calls_are_judged_keeps_the_pause() -> None:
+    """What has no answer yet still waits, however slow a check is when somebody leaves."""
+    judging, slow, paid = asyncio.Event(), list[int](), list[int]()
+
+    async def check(arguments: Mapping[str, object]) -> PermissionDecision:
+        if slow:
+            judging.set()
+            await asyncio.Event().wait()
+        return PermissionDecision.ask("sure?")
+
+    @tool(check=check)
+    async def pay(n: int) -> str:
+        """Pay."""
+        paid.append(n)
+        return "paid"
+
+    model = ScriptedModel([calls(PAY, ("c", "pay", '{"n": 7}')), "done"])
+    agent = ReActAgent.builder(name="a", model=model, tools=[pay]).build()
+    await agent.call("buy", CTX)
+    slow.append(1)
+    answering = asyncio.create_task(answered(agent, {"b": True}))
+    await judging.wait()
+    answering.cancel()
+    await asyncio.wait({answering})
+    slow.clear()
+    assert ids(await agent.pending(CTX)) == [("c", "confirmation")]
+    assert (await agent.respond(CTX, {"c": False}).reply()).text == "done"
+    assert paid == [5]
 
 
 @pytest.mark.parametrize("at", [ev.ModelCallEnd, ev.RequireUserConfirm])
