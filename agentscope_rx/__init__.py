@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from agentscope_rx.event_stream import EventStream as EventStream
     from agentscope_rx.event_stream import Reply as Reply
     from agentscope_rx.harness_agent import HarnessAgent as HarnessAgent
+    from agentscope_rx.interactions import approve as approve
+    from agentscope_rx.interactions import reject as reject
     from agentscope_rx.manifest import ContextManifest as ContextManifest
     from agentscope_rx.messages import GenerateReason as GenerateReason
     from agentscope_rx.messages import Msg as Msg
     from agentscope_rx.messages import Role as Role
     from agentscope_rx.models import HttpxChatModel as HttpxChatModel
     from agentscope_rx.models import OpenAIChatModel as OpenAIChatModel
+    from agentscope_rx.permission_context import PermissionMode as PermissionMode
+    from agentscope_rx.permission_context import PermissionRule as PermissionRule
+    from agentscope_rx.permissions import PermissionDecision as PermissionDecision
     from agentscope_rx.pipeline import Pipeline as Pipeline
     from agentscope_rx.preparation import PreparedRequest as PreparedRequest
     from agentscope_rx.pulling import Stream as Stream
@@ -61,12 +66,17 @@ _HOME = {
     "EventStream": "agentscope_rx.event_stream",
     "Reply": "agentscope_rx.event_stream",
     "HarnessAgent": "agentscope_rx.harness_agent",
+    "approve": "agentscope_rx.interactions",
+    "reject": "agentscope_rx.interactions",
     "ContextManifest": "agentscope_rx.manifest",
     "GenerateReason": "agentscope_rx.messages",
     "Msg": "agentscope_rx.messages",
     "Role": "agentscope_rx.messages",
     "HttpxChatModel": "agentscope_rx.models",
     "OpenAIChatModel": "agentscope_rx.models",
+    "PermissionMode": "agentscope_rx.permission_context",
+    "PermissionRule": "agentscope_rx.permission_context",
+    "PermissionDecision": "agentscope_rx.permissions",
     "Pipeline": "agentscope_rx.pipeline",
     "PreparedRequest": "agentscope_rx.preparation",
     "Stream": "agentscope_rx.pulling",

@@ -16,9 +16,11 @@ from reactivex import Observable
 from agentscope_rx.errors import AgentClosed, InvalidOption, ReentrantCall, StateConflict, UncertainToolCalls
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
+from agentscope_rx.interactions import Answer, PendingCall, pending_calls
 from agentscope_rx.live import Interruptible, LiveRuns
 from agentscope_rx.messages import Msg, ToolResultBlock
-from agentscope_rx.options import AgentOptions
+from agentscope_rx.options import AgentOptions, mode_of
+from agentscope_rx.permission_context import PermissionContextState, PermissionMode
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import PURPOSES, Purpose
 from agentscope_rx.run import Call, OpenSession, Run, run_of
@@ -29,6 +31,8 @@ from agentscope_rx.state import (
     CallsClosed,
     ContextCleared,
     OutcomesReconciled,
+    PermissionModeChanged,
+    PermissionsReplaced,
     Record,
     StateReplaced,
     TasksChanged,
@@ -133,14 +137,87 @@ class Agent(ABC, Generic[OptionsT]):
             purposes: Which model calls to hear of: `reasoning`, and those beside the conversation, `summary` and
                 `memory`, whose events (their `context_build` too) say so in `metadata["purpose"]`.
         """
-        call = self.prepared_call(input, context, purposes=purposes, output=output)
+        return self._events(self.prepared_call(input, context, purposes=purposes, output=output), "stream_events(...)")
 
+    def _events(self, call: Call, label: str) -> EventStream:
         def work(sink: Sink[AgentEvent]) -> Observable[None]:
             if self._closed:
                 raise AgentClosed(f"the agent {self.options.name!r} is closed; build another one from its builder")
             return run_of(call, sink, started=self._started)
 
-        return EventStream(run_with_sink(work), label="stream_events(...)")
+        return EventStream(run_with_sink(work), label=label)
+
+    def respond(self, context: RuntimeContext, answers: Mapping[str, Answer], /) -> EventStream:
+        """Answer tool calls that wait, and get everything that happens; the run goes on where it had stopped.
+
+        Calls that are left without an answer go on waiting, and none of their batch runs before. What a person allows
+        is stored before it runs: if that run fails, `call(None, context)` goes on, and nothing is run twice.
+
+        Args:
+            context: The session.
+            answers: By the ids of calls: `approve(...)` and `reject(...)`, or True and False, for those that wait for
+                a person; the result of those that wait for an execution: a text, blocks, or a `ToolResultBlock`.
+
+        Raises:
+            InvalidOption: There is no answer.
+            InteractionMismatch: In the stream: an answer fits no call that waits; nothing was accepted.
+            StateConflict: In the stream: somebody else has answered meanwhile.
+
+        Examples:
+            waiting = await agent.pending(ctx)
+            reply = await agent.respond(ctx, {call.id: approve() for call in waiting}).reply()
+        """
+        if not isinstance(answers, Mapping) or not answers:  # type: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("answers", answers, "at least one answer, by the id of its call")
+        return self._events(replace(self.prepared_call(None, context), answers=dict(answers)), "respond(...)")
+
+    async def pending(self, context: RuntimeContext = NOBODY, /) -> tuple[PendingCall, ...]:
+        """The tool calls of a session that wait: for a person, or for a result from outside."""
+        return pending_calls((await self.state(context)).context)
+
+    async def cancel_pending(self, context: RuntimeContext = NOBODY, /) -> tuple[PendingCall, ...]:
+        """Give up the calls that wait; the model will be told that they were interrupted.
+
+        Returns:
+            What had waited.
+
+        Raises:
+            UncertainToolCalls: Nobody knows whether some calls had an effect: reconcile them first.
+            SessionBusy: The session's turn did not come in time.
+        """
+        call = self.prepared_call(None, context)
+        async with self._opened(call) as session:
+            if uncertain := uncertain_calls(session.state):
+                raise UncertainToolCalls(tuple(each.id for each in uncertain))
+            history, intake = session.state.context, call.intake()
+            if waiting := pending_calls(history):
+                closed = (intake.closing(each, text=NOT_RUN_TEXT) for each in history.open_calls)
+                session.record(CallsClosed(tuple(closed)))
+                await session.save()
+            return waiting
+
+    # -- permissions ----------------------------------------------------------------------------------------
+
+    async def set_permission_mode(self, context: RuntimeContext, mode: PermissionMode | str | None, /) -> None:
+        """Put a session into another mode, from its next call on; its rules stay.
+
+        Args:
+            context: The session.
+            mode: The mode, or its name; None = the one of the agent's policy.
+
+        Raises:
+            InvalidOption: There is no such mode.
+            SessionBusy: The session's turn did not come in time.
+        """
+        await self.record(PermissionModeChanged(None if mode is None else mode_of("mode", mode)), context)
+
+    async def replace_permissions(self, context: RuntimeContext, permissions: PermissionContextState, /) -> None:
+        """Say anew what a session may do beside what the agent's policy says, from its next call on.
+
+        Raises:
+            SessionBusy: The session's turn did not come in time.
+        """
+        await self.record(PermissionsReplaced(permissions), context)
 
     async def observe(self, messages: Msg | Sequence[Msg], context: RuntimeContext = NOBODY, /) -> None:
         """Add messages to a session without an answer.
@@ -308,26 +385,6 @@ class Agent(ABC, Generic[OptionsT]):
             results = tuple(intake.answering(each, outcomes[id]) for id, each in uncertain.items())
             session.record(OutcomesReconciled(results, reason))
             await session.save()
-
-    async def cancel_pending(self, context: RuntimeContext = NOBODY, /) -> tuple[str, ...]:
-        """Close the tool calls that wait for somebody, so that the session can go on without their results.
-
-        Returns:
-            The ids of the calls.
-
-        Raises:
-            UncertainToolCalls: Nobody knows whether some of them had an effect: reconcile them first.
-            SessionBusy: A run is at work on the session.
-        """
-        call = self.prepared_call(None, context)
-        async with self._opened(call) as session:
-            if uncertain := uncertain_calls(session.state):
-                raise UncertainToolCalls(tuple(each.id for each in uncertain))
-            waiting, intake = session.state.context.open_calls, call.intake()
-            if waiting:
-                session.record(CallsClosed(tuple(intake.closing(each, text=NOT_RUN_TEXT) for each in waiting)))
-                await session.save()
-            return tuple(each.id for each in waiting)
 
     def interrupt(self, context: RuntimeContext = NOBODY, /) -> bool:
         """End the session's run with what it has; from any thread, by any agent of the Runtime.

@@ -13,12 +13,13 @@ from typing_extensions import TypeVar
 
 from agentscope_rx.agent import NOBODY, Agent
 from agentscope_rx.bridge import from_coroutine
-from agentscope_rx.errors import InvalidOption
+from agentscope_rx.errors import InvalidOption, PathRefused
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.messages import Msg
 from agentscope_rx.operators import ChunkOperator, SystemPrompt
-from agentscope_rx.options import AgentOptions, Arrangement
+from agentscope_rx.options import AgentOptions, Arrangement, mode_of
+from agentscope_rx.permission_context import PermissionMode, PermissionRule, WorkingDirectory
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
@@ -27,6 +28,7 @@ from agentscope_rx.stores import StateStore
 from agentscope_rx.stores.keys import check_identifier
 from agentscope_rx.tools import Tool, Toolkit
 from agentscope_rx.tools.outputs import OutputSpec, OutputType
+from agentscope_rx.workspace.paths import resolve_path
 
 AgentT = TypeVar("AgentT", bound=Agent[Any])
 OptionsT = TypeVar("OptionsT", bound=AgentOptions, default=AgentOptions)
@@ -55,6 +57,10 @@ class BuilderKeywords(TypedDict, total=False):
     uncertain_calls: UncertainCalls
     default_session_id: str
     wait_timeout: float
+    permission_mode: PermissionMode | str
+    permission_rules: Iterable[PermissionRule]
+    working_directories: Iterable[str]
+    stop_on_reject: bool
     runtime: Runtime
 
 
@@ -212,6 +218,55 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """How long a call waits for its session's turn; 300 by default, 0 = not at all."""
         at_least("wait_timeout", seconds, 0)
         return self._with(wait_timeout=seconds)
+
+    def permission_mode(self, mode: PermissionMode | str) -> Self:
+        """What becomes of tool calls that no rule speaks of, in sessions that were put into no other mode.
+
+        `default` asks as soon as there are rules, `accept_edits` allows reading, and edits inside the working
+        directories, `explore` allows reading only, `bypass` allows, `dont_ask` denies what would have to be asked.
+
+        Raises:
+            InvalidOption: There is no such mode.
+        """
+        changed = self._options.permissions.with_mode(mode_of("permission_mode", mode))
+        return self._with(permissions=changed)
+
+    def permission_rules(self, rules: Iterable[PermissionRule]) -> Self:
+        """Add rules that hold for all sessions: `PermissionRule.deny("read_file", "secrets/**")`, `.ask`, `.allow`.
+
+        Raises:
+            InvalidOption: Something is no rule.
+        """
+        check_is("permission_rules", rules, Iterable, "a list of rules")
+        added = tuple(rules)
+        for each in added:
+            check_is(
+                "permission_rules", each, PermissionRule, "PermissionRule.allow, .deny or .ask(tool_name, content)"
+            )
+        return self._with(permissions=self._options.permissions.with_rules(added))
+
+    def working_directories(self, directories: Iterable[str]) -> Self:
+        """Add directories of the workspace in which `accept_edits` lets files be edited; `.` is all of it.
+
+        Raises:
+            InvalidOption: A path leads out of the workspace.
+        """
+        if isinstance(directories, str):
+            raise InvalidOption("working_directories", directories, "several paths, in a list")
+        check_is("working_directories", directories, Iterable, "a list of paths")
+        added: list[WorkingDirectory] = []
+        for each in directories:
+            check_is("working_directories", each, str, "paths of the workspace, such as 'src'")
+            try:
+                added.append(WorkingDirectory(path=str(resolve_path(each)), source="policy"))
+            except PathRefused as error:
+                raise InvalidOption("working_directories", each, str(error)) from error
+        return self._with(permissions=self._options.permissions.with_directories(added))
+
+    def stop_on_reject(self, stop: bool) -> Self:
+        """Whether a run ends, with `ALL_TOOLS_DENIED`, when all tool calls of a step were denied; else it goes on."""
+        check_is("stop_on_reject", stop, bool, "True or False")
+        return self._with(stop_on_reject=stop)
 
     def runtime(self, runtime: Runtime) -> Self:
         """Share clock, ids, threads, sessions and memory with other builders."""

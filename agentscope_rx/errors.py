@@ -11,7 +11,8 @@
                                     BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
                                     StreamIncomplete, ProviderTimeout, ProviderUnreachable
       SessionError                  StateUnreadable, LogCorrupt, LogUnreadable, StoreUnavailable,
-                                    UncertainToolCalls, TaskRefused(ValueError)
+                                    UncertainToolCalls, TaskRefused(ValueError), InteractionPending,
+                                    InteractionMismatch
       RunError                      StepLost, RetryRefused, OutputInvalid, ConsumerFailed, BufferOverflow,
                                     SourceCancelled, AgentClosed, RunningLoopError, CommandStopped
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict, FileEditRefused
@@ -24,7 +25,10 @@ of the class: it goes into events and log records, where the text of a message n
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from agentscope_rx.interactions import PendingCall
 
 
 class AgentScopeError(Exception):
@@ -365,6 +369,26 @@ class StoreUnavailable(SessionError):
 
 class TaskRefused(SessionError, ValueError):
     """A session's task cannot be changed like that: a text is too long, an id is not known, a rule is broken."""
+
+
+class InteractionPending(SessionError):
+    """Tool calls of the session wait for a person or for their results, so that nothing else can come in between.
+
+    Args:
+        calls: What waits.
+    """
+
+    def __init__(self, calls: tuple[PendingCall, ...]) -> None:
+        waiting = ", ".join(f"{each.call.name} ({each.id}: {each.kind})" for each in calls)
+        super().__init__(
+            f"tool calls wait for an answer: {waiting}. Answer with respond(...), or give them up with "
+            "cancel_pending(...), before anything else is said"
+        )
+        self.calls = calls
+
+
+class InteractionMismatch(SessionError):
+    """An answer fits no tool call that waits; nothing of it was accepted, and what waits goes on waiting."""
 
 
 # -- runs ---------------------------------------------------------------------------------------------------

@@ -43,6 +43,10 @@ class EventStream(Stream[Event]):
 
         return Stream(self.pipe(ops.filter(written), ops.map(delta)))
 
+    def reply(self) -> Reply:
+        """The answer that it ends with, in the place of the events."""
+        return reply_of(self)
+
     def share_run(self, *, history: int | None = 0) -> SharedRun:
         """One run for several watchers; they come and go, and the run goes on.
 

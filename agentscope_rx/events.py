@@ -26,6 +26,7 @@ from agentscope_rx.messages import (
     ToolResultState,
     ToolUseBlock,
 )
+from agentscope_rx.permission_context import PermissionRule
 from agentscope_rx.usage import ChatUsage
 from agentscope_rx.wire import write
 
@@ -297,20 +298,15 @@ class ToolResultEnd(ToolEvent):
 
 
 @frozen
-class PermissionRule:
-    """A rule that allows, denies or asks for calls of one tool; in JSON, too, under the names of its fields."""
-
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict()
-
-    tool_name: str
-    behavior: Literal["allow", "deny", "ask", "passthrough"]
-    rule_content: str | None = None
-    source: str = "session"
-
-
-@frozen
 class ConfirmResult:
-    """A person's answer to one tool call that had to be confirmed; not an event, but part of two of them."""
+    """A person's answer to one tool call that had to be confirmed; not an event, but part of one.
+
+    Args:
+        confirmed: Whether it may run.
+        tool_call: The call, with the arguments that it is to run with.
+        rules: What is to hold for later calls.
+        reason: Why it was refused, in words for the model.
+    """
 
     __pydantic_config__: ClassVar[ConfigDict] = _CAMEL
 

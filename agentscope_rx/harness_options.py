@@ -152,7 +152,7 @@ class HarnessOptions(AgentOptions):
         proposing = (task_requirement_propose,) if self.task_context.proposals else ()
         planning = () if self.plan_mode is None else plan_tools(self.plan_mode, self.files)
         taken = set(self.toolkit.names)
-        looking = session_file_tools(self._files_of) if self.filesystem_tools else ()
+        looking = session_file_tools(self.files, self._files_of) if self.filesystem_tools else ()
         free = (each for each in looking if each.spec.name not in taken)
         return (*super().own_tools, *proposing, *planning, *free)
 

@@ -237,6 +237,15 @@ class History:
             raise ValueError(f"the history holds no message {next(iter(waiting))!r}")
         return History(leaves=tuple(reversed(leaves)))
 
+    def with_exchange(self, old: Exchange, new: Exchange) -> History:
+        """Put an exchange in the place of one that the history holds; no other is looked at."""
+        for i in range(len(self.leaves) - 1, -1, -1):
+            exchanges = self.leaves[i].exchanges
+            if any(each is old for each in exchanges):
+                leaf = Leaf(tuple(new if each is old else each for each in exchanges))
+                return History(leaves=(*self.leaves[:i], leaf, *self.leaves[i + 1 :]))
+        raise ValueError(f"the history does not hold the exchange {old.id!r}")
+
     def without(self, ids: frozenset[str]) -> History:
         """Leave out the exchanges that hold one of these message ids."""
         leaves = tuple(kept for leaf in self.leaves if (kept := leaf.without(ids)).exchanges)

@@ -95,6 +95,9 @@ class MetadataKey:
     REMINDER_KIND: Final = "agentscope_reminder_kind"
     OPAQUE: Final = "agentscope_opaque"
     STRUCTURED_OUTPUT: Final = "_structured_output"
+    CONFIRM_RESULTS: Final = "agentscope_confirm_results"
+    CONFIRM_REPLY_ID: Final = "agentscope_confirm_request_reply_id"
+    EXTERNAL_REPLY_ID: Final = "agentscope_external_execution_request_reply_id"
 
 
 #: For values whose JSON has the names of their fields also inside of values whose JSON is in camel case.

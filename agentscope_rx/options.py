@@ -12,6 +12,7 @@ from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.context.materials import guidance_block
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.operators import ChunkOperator, SystemPrompt
+from agentscope_rx.permission_context import PermissionContextState, PermissionMode
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
 from agentscope_rx.runtime import Runtime
@@ -53,6 +54,8 @@ class AgentOptions:
     state_only: bool = True
     lease_seconds: float = LEASE_SECONDS
     uncertain_calls: UncertainCalls = UncertainCalls.TELL
+    permissions: PermissionContextState = field(default_factory=PermissionContextState)
+    stop_on_reject: bool = False
 
     @property
     def id(self) -> str:
@@ -136,3 +139,15 @@ class AgentOptions:
             raise InvalidOption("context", context, "a RuntimeContext(...)")
         session_id = self.default_session_id or self.name if context.session_id is None else context.session_id
         return SessionKey(agent_id=self.id, user_id=context.user_id, session_id=session_id)
+
+
+def mode_of(option: str, mode: PermissionMode | str) -> PermissionMode:
+    """A permission mode by its name, whatever its case.
+
+    Raises:
+        InvalidOption: There is no such mode.
+    """
+    try:
+        return PermissionMode(mode)
+    except ValueError:
+        raise InvalidOption(option, mode, f"one of {', '.join(PermissionMode)}") from None

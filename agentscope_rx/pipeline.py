@@ -200,6 +200,11 @@ class Pipeline:
                     return entry.group(name)
         raise PipelineError(f"the pipeline has no group {name!r}; it has {', '.join(self.names)}")
 
+    def after(self, name: str) -> Pipeline:
+        """What comes behind an operator: the entries of the outermost group that follow the one which holds it."""
+        held = [entry.name == name or (isinstance(entry, Pipeline) and name in entry.names) for entry in self.entries]
+        return replace(self, entries=self.entries[held.index(True) + 1 :])
+
     # -- looking --------------------------------------------------------------------------------------------
 
     @property

@@ -116,7 +116,12 @@ def _step(prepare: Pipeline, options: AgentOptions, *, policy: ContextPolicy | N
         request = request.guard("request", op.recover_overflow(policy=options.context_policy), name="recover_overflow")
     if (card := options.fallback_card) is not None:
         request = request.guard("request", op.fallback(card=card), name="fallback")
-    run_tools = op.run_tools(toolkit=options.all_tools, plan_mode=options.planning)
+    run_tools = op.run_tools(
+        toolkit=options.all_tools,
+        plan_mode=options.planning,
+        permissions=options.permissions,
+        stop_on_reject=options.stop_on_reject,
+    )
     pipeline = Pipeline.of("step", request, run_tools, *_end_with_output(options))
     for arrange in options.arrangements:
         pipeline = arrange(pipeline)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from os import getpid
@@ -19,6 +19,7 @@ from agentscope_rx.bridge import Scope, SourceTask, running_loop
 from agentscope_rx.condensing import REASON_KEY
 from agentscope_rx.errors import AgentClosed, AgentScopeError, ProviderError, UncertainToolCalls
 from agentscope_rx.frozen import frozen
+from agentscope_rx.interactions import Answer
 from agentscope_rx.live import LiveRuns
 from agentscope_rx.logs import logger
 from agentscope_rx.messages import GenerateReason, Msg, ToolUseBlock, timestamp_of
@@ -37,11 +38,13 @@ from agentscope_rx.session import (
     StateCache,
     StoredSession,
     UncertainCalls,
+    closable_calls,
+    events_of,
     fold,
     take_in,
     uncertain_calls,
 )
-from agentscope_rx.state import AgentState, CallsClosed, ReplyRecorded
+from agentscope_rx.state import AgentState, CallsClosed, CallsConfirmed, CallsExecuted, Record, ReplyRecorded
 from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Session, Step
 from agentscope_rx.streams import Sink, loop
 from agentscope_rx.task_state import TaskContextState
@@ -66,6 +69,7 @@ class Call:
         messages: The input.
         context: For whom.
         purposes: Which model calls its events tell of.
+        answers: Answers to tool calls that wait, by their ids.
     """
 
     options: AgentOptions
@@ -74,6 +78,7 @@ class Call:
     messages: tuple[Msg, ...]
     context: RuntimeContext
     purposes: tuple[Purpose, ...] = ("reasoning",)
+    answers: Mapping[str, Answer] | None = None
 
     def identity(self) -> RunIdentity:
         """A new run's identity."""
@@ -122,8 +127,8 @@ class Call:
         cache = options.runtime.single(StateCache)
         return (await StoredSession.open(key, store=options.store, cache=cache)).state
 
-    def take_in(self, session: OpenSession) -> None:
-        """Put the input into the session, and close what it leaves open.
+    def take_in(self, session: OpenSession) -> list[Record]:
+        """Put the input into the session, and close what it leaves open; gives what was recorded.
 
         Raises:
             UncertainToolCalls: Nobody knows whether tool calls had an effect, and no run may begin until that is known.
@@ -137,8 +142,10 @@ class Call:
         def closing(call: ToolUseBlock) -> str:
             return CLOSED_TEXT if may_have_run is None or call.id in may_have_run else NOT_RUN_TEXT
 
-        for record in take_in(state.context, self.messages, self.intake(), closing=closing):
+        records = take_in(state.context, self.messages, self.intake(), self.answers, closing=closing)
+        for record in records:
             session.record(record)
+        return records
 
     def intake(self) -> Intake:
         """How messages get their identity, from now on."""
@@ -266,7 +273,7 @@ class Run:
         try:
             result = await self._answer(session, scheduler)
         except BaseException as error:
-            self._close_calls(session)
+            self._close_calls(session, closable_calls(session.state.context))
             failed = isinstance(error, Exception)
             session.end("failed" if failed else "interrupted", error.code if isinstance(error, AgentScopeError) else "")
             await _save_after(session, error)
@@ -277,9 +284,11 @@ class Run:
 
     async def _answer(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """The input goes in, the steps run, the result comes out."""
-        self._call.take_in(session)
+        records = self._call.take_in(session)
         self._handle = run = self._call.handle(self.emit, session)
         first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
+        if any(isinstance(record, CallsConfirmed | CallsExecuted) for record in records):
+            first = await self._answered(session, records, first)
         try:
             last = await self._drive(loop(self._turn, first, self._follow), scheduler)
         finally:
@@ -287,9 +296,23 @@ class Run:
                 known = (run.previous_request, run.pressure_level)
                 self._runtime.single(RequestCache).keep(self._options.store, self.key, known)
         if last is None:
-            self._close_calls(session)
+            self._close_calls(session, session.state.context.open_calls)
             return self._announce(session, _INTERRUPTED_TEXT, GenerateReason.INTERRUPTED)
         return self._result(session, last)
+
+    async def _answered(self, session: OpenSession, records: Sequence[Record], first: Step) -> Step:
+        """The first step after answers: it goes on with the batch that waited for them, if that is still the last.
+
+        The answers are stored before anything comes of them: given twice, in two places, they are accepted once.
+        """
+        await session.save()
+        for event in events_of(records, lambda: self._runtime.ids.new_id("acting")):
+            self.emit(event)
+        last = session.state.context.last
+        if last is None or not last.messages[0].tool_calls:
+            return first
+        state = session.state
+        return replace(first, mode=Mode.RESUME, state=state, history=state.context, reply=last.messages[0])
 
     async def _drive(self, steps: Observable[Step], scheduler: abc.SchedulerBase | None) -> Step | None:
         """The steps; None when they were interrupted. Returns when every task below has ended."""
@@ -326,6 +349,8 @@ class Run:
     # -- one step after the other ---------------------------------------------------------------------------
 
     def _turn(self, step: Step) -> Observable[Step]:
+        if step.mode is Mode.RESUME:
+            return self._call.pipeline.after("call_model").attempt(step)
         attempt = self._call.pipeline.attempt(step)
         if step.mode is not Mode.CONCLUDE:
             return attempt
@@ -370,8 +395,7 @@ class Run:
             assert last.reply is not None  # a step that is not finished has asked the model
             empty = not last.reply.tool_calls and not last.reply.text.strip()
             return last.reply.with_reason(GenerateReason.EMPTY_REPLY) if empty else last.reply
-        if finish.reason is not GenerateReason.TOOL_SUSPENDED:
-            self._close_calls(session)
+        self._close_calls(session, closable_calls(session.state.context))
         if finish.message is not None:
             return self._announce(session, finish.message.text, finish.reason)
         assert last.reply is not None  # Step.finish has seen to it
@@ -394,12 +418,11 @@ class Run:
         session.record(ReplyRecorded(said))
         return said
 
-    def _close_calls(self, session: OpenSession) -> None:
+    def _close_calls(self, session: OpenSession, calls: Sequence[ToolUseBlock]) -> None:
         """Give open calls a result, so that the next call on the session can go on."""
-        open_calls = session.state.context.open_calls
-        if open_calls:
+        if calls:
             intake = self._call.intake()
-            session.record(CallsClosed(tuple(intake.closing(call) for call in open_calls)))
+            session.record(CallsClosed(tuple(intake.closing(call) for call in calls)))
 
 
 _SUSPENDED: Final = frozenset(

@@ -6,7 +6,7 @@ what it means for the state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
 from typing import ClassVar, Final, Protocol
@@ -22,9 +22,12 @@ from agentscope_rx.compactions import (
     CompactionState,
 )
 from agentscope_rx.errors import InvalidToolPairs, StateUnreadable, UndoRefused
+from agentscope_rx.events import ConfirmResult
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Edit, Exchange, History, Measure, apply_edits
-from agentscope_rx.messages import Msg
+from agentscope_rx.interactions import open_exchanges, with_calls
+from agentscope_rx.messages import NOTHING, Msg, ToolUseBlock
+from agentscope_rx.permission_context import PermissionContextState, PermissionMode
 from agentscope_rx.task_state import PlanModeContextState, TaskContextState, Verification
 from agentscope_rx.wire import to_json
 
@@ -52,6 +55,7 @@ class AgentState:
         session_id: The session.
         user_id: Whose it is; None = nobody's in particular.
         context: The working history.
+        permission_context: What the session may do, beside what the agent's policy says.
         tool_context: The state of the toolkit.
         tasks_context: The task: to-do list, requirements, verifications.
         plan_mode_context: Whether the session is planning.
@@ -64,6 +68,7 @@ class AgentState:
     session_id: str = ""
     user_id: str | None = None
     context: History = field(default_factory=History)
+    permission_context: PermissionContextState = field(default_factory=PermissionContextState)
     tool_context: ToolContextState = field(default_factory=ToolContextState)
     tasks_context: TaskContextState = field(default_factory=TaskContextState)
     plan_mode_context: PlanModeContextState = field(default_factory=PlanModeContextState)
@@ -88,6 +93,7 @@ class AgentState:
                 b'{"session_id":', to_json(self.session_id),
                 b',"user_id":', to_json(self.user_id),
                 b',"context":', _history_json(self.context),
+                b',"permission_context":', to_json(self.permission_context),
                 b',"tool_context":', to_json(self.tool_context),
                 b',"tasks_context":', to_json(self.tasks_context),
                 b',"plan_mode_context":', to_json(self.plan_mode_context),
@@ -117,6 +123,7 @@ class AgentState:
             session_id=stored.session_id,
             user_id=stored.user_id,
             context=history,
+            permission_context=stored.permission_context,
             tool_context=stored.tool_context,
             tasks_context=stored.tasks_context,
             plan_mode_context=stored.plan_mode_context,
@@ -298,6 +305,97 @@ class VerificationRecorded:
     def apply(self, state: AgentState) -> AgentState:
         tasks = state.tasks_context
         return replace(state, tasks_context=tasks.record_verification(self.verification, tasks.revision))
+
+
+@frozen(kw_only=False)
+class CallsPaused:
+    """Tool calls of one message wait for somebody outside, and their batch with them.
+
+    Args:
+        message_id: The message that holds them.
+        calls: All of its calls whose state has changed, as they are now.
+        metadata: What the message says of the question from now on.
+    """
+
+    message_id: str
+    calls: tuple[ToolUseBlock, ...]
+    metadata: Mapping[str, object]
+
+    def apply(self, state: AgentState) -> AgentState:
+        waiting = {call.id for call in self.calls}
+        dispatched = tuple(id for id in state.dispatched if id not in waiting)
+        return replace(_with_calls(state, self.message_id, self.calls, self.metadata), dispatched=dispatched)
+
+
+@frozen(kw_only=False)
+class CallsConfirmed:
+    """A person has said yes or no to tool calls that waited for it.
+
+    Args:
+        message_id: The message that holds them.
+        reply_id: The batch that had asked.
+        answers: What was said to which call.
+        calls: The calls that may run, as they will.
+        results: The results of those that may not.
+    """
+
+    message_id: str
+    reply_id: str
+    answers: tuple[ConfirmResult, ...]
+    calls: tuple[ToolUseBlock, ...] = ()
+    results: tuple[Msg, ...] = ()
+
+    def apply(self, state: AgentState) -> AgentState:
+        rules = [rule for answer in self.answers for rule in answer.rules or ()]
+        after = _appended(_with_calls(state, self.message_id, self.calls, NOTHING), self.results)
+        return replace(after, permission_context=state.permission_context.with_rules(rules))
+
+
+@frozen(kw_only=False)
+class CallsExecuted:
+    """Somebody outside has given results of tool calls that waited for them.
+
+    Args:
+        reply_id: The batch that had asked.
+        results: The results.
+    """
+
+    reply_id: str
+    results: tuple[Msg, ...]
+
+    def apply(self, state: AgentState) -> AgentState:
+        return _appended(state, self.results)
+
+
+@frozen(kw_only=False)
+class PermissionModeChanged:
+    """The session is in another mode; None = in the one of the agent's policy."""
+
+    mode: PermissionMode | None
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, permission_context=state.permission_context.with_mode(self.mode))
+
+
+@frozen(kw_only=False)
+class PermissionsReplaced:
+    """What the session may do was said anew."""
+
+    permission_context: PermissionContextState
+
+    def apply(self, state: AgentState) -> AgentState:
+        return replace(state, permission_context=self.permission_context)
+
+
+def _with_calls(
+    state: AgentState, message_id: str, calls: Sequence[ToolUseBlock], metadata: Mapping[str, object]
+) -> AgentState:
+    if not calls:
+        return state
+    held = next(each for each in open_exchanges(state.context) if each.id == message_id)
+    message, *results = held.messages
+    changed = Exchange(with_calls(message, calls, metadata), *results)
+    return replace(state, context=state.context.with_exchange(held, changed))
 
 
 def _appended(state: AgentState, messages: Sequence[Msg]) -> AgentState:
@@ -501,6 +599,7 @@ class _StoredState:
     session_id: str
     user_id: str | None = None
     context: tuple[Msg, ...] = ()
+    permission_context: PermissionContextState = field(default_factory=PermissionContextState)
     tool_context: ToolContextState = field(default_factory=ToolContextState)
     tasks_context: TaskContextState = field(default_factory=TaskContextState)
     plan_mode_context: PlanModeContextState = field(default_factory=PlanModeContextState)

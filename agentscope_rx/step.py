@@ -115,6 +115,10 @@ class Session(Protocol):
         """Write what was recorded."""
         ...
 
+    async def save(self) -> None:
+        """Store what was recorded."""
+        ...
+
 
 class TaskProposals(Protocol):
     """What the tools of one step change of the session's task."""
@@ -269,6 +273,10 @@ class RunHandle:
         """Write what was recorded, before something happens that must not be forgotten."""
         await self._session.barrier()
 
+    async def save(self) -> None:
+        """Store what was recorded, before the world outside is told of it."""
+        await self._session.save()
+
     def begins(self, number: int, call_id: str) -> bool:
         """Note that the request of step `number` begins, under this id; whether it had begun before."""
         again, self._begun = self._begun == number, number
@@ -314,12 +322,13 @@ class Mode(StrEnum):
     """What a step is for.
 
     `ask_again` follows an empty reply: the request says so. `conclude` is the one call after the limit of steps:
-    no tools, and a request to sum up.
+    no tools, and a request to sum up. `resume` goes on with the tool calls of an earlier reply: it asks no model.
     """
 
     NORMAL = "normal"
     ASK_AGAIN = "ask_again"
     CONCLUDE = "conclude"
+    RESUME = "resume"
 
 
 @frozen

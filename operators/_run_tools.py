@@ -1,24 +1,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 import agentscope_rx.events as ev
+from agentscope_rx.interactions import exchange_of
 from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.logs import logger
 from agentscope_rx.messages import (
     DataBlock,
     GenerateReason,
+    MetadataKey,
     Msg,
     TextBlock,
+    ToolCallState,
     ToolResultBlock,
     ToolResultState,
     ToolUseBlock,
     timestamp_of,
 )
-from agentscope_rx.state import AgentState, ResultsRecorded, ToolsDispatched
+from agentscope_rx.operators._admission import Admission, admit, marked
+from agentscope_rx.permission_context import PermissionContextState
+from agentscope_rx.session import result_events
+from agentscope_rx.state import AgentState, CallsPaused, ResultsRecorded, ToolsDispatched
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.tasks import PlanModeConfig
 from agentscope_rx.tasks.observation import observed
@@ -28,31 +34,46 @@ from agentscope_rx.tools.execution import ToolOutcome, batches, run_call
 from agentscope_rx.tools.proposals import Proposals
 
 INTERRUPTED_TEXT: Final = "This tool call was interrupted before it gave a result."
+_NOTHING_SAID: Final = PermissionContextState()
 _NOT_RUN_TEXT: Final = "This tool call was not run: the limit of steps was reached."
 
 
-def run_tools(*, toolkit: Toolkit, plan_mode: PlanModeConfig | None = None) -> Operator:
-    """Run the tool calls of the reply; each gives a result, whatever happens to it.
+def run_tools(
+    *,
+    toolkit: Toolkit,
+    plan_mode: PlanModeConfig | None = None,
+    permissions: PermissionContextState = _NOTHING_SAID,
+    stop_on_reject: bool = False,
+) -> Operator:
+    """Run the tool calls of the reply that may run; each gives a result, whatever happens to it.
 
         --s-----------|
         run_tools
         --------t-----|     t.state holds one result per call, in call order
 
+    Where a person has to be asked about one call, none of the step runs before the answer.
+
     Args:
         toolkit: The tools.
         plan_mode: How a session plans. While it does, a call that may change something is denied, from its state and
             whatever this says. Default: as `PlanModeConfig()` has it.
+        permissions: What the agent says of all its sessions. Default: nothing.
+        stop_on_reject: Whether the run ends when all calls of a step were denied. Default False.
 
     Emits:
-        `TOOL_RESULT_START` for all calls at once, deltas as tools report them, `TOOL_RESULT_END` in call order when
-        all are done; `REQUIRE_EXTERNAL_EXECUTION` for calls that somebody outside has to run.
+        Start, text and end for each call that is denied; `REQUIRE_USER_CONFIRM` where a person is asked. Else
+        `TOOL_RESULT_START` for all calls that run at once, deltas as tools report them, `TOOL_RESULT_END` in call
+        order when all are done; `REQUIRE_EXTERNAL_EXECUTION` for calls that somebody outside has to run.
+        `ALL_TOOLS_DENIED` where none was allowed.
     """
 
     @effect_operator
     def run_tools(step: Step) -> Step | Awaitable[Step]:
         if step.reply is None or not step.reply.tool_calls:
             return step
-        return _Batch(step, step.reply.tool_calls, toolkit, plan_mode or PlanModeConfig()).run()
+        calls = step.reply.tool_calls if step.mode is not Mode.RESUME else step.run.state.context.open_calls
+        batch = _Batch(step, calls, toolkit, permissions, plan_mode=plan_mode or PlanModeConfig())
+        return batch.run(stop_on_reject=stop_on_reject)
 
     return run_tools
 
@@ -60,40 +81,130 @@ def run_tools(*, toolkit: Toolkit, plan_mode: PlanModeConfig | None = None) -> O
 class _Batch:
     """The calls of one reply, from their start to their record."""
 
-    def __init__(self, step: Step, calls: Sequence[ToolUseBlock], toolkit: Toolkit, plan_mode: PlanModeConfig) -> None:
-        self.step, self.calls, self.toolkit, self.plan_mode = step, calls, toolkit, plan_mode
+    def __init__(
+        self,
+        step: Step,
+        calls: Sequence[ToolUseBlock],
+        toolkit: Toolkit,
+        policy: PermissionContextState,
+        *,
+        plan_mode: PlanModeConfig,
+    ) -> None:
+        self.step, self.toolkit, self.policy, self.plan_mode = step, toolkit, policy, plan_mode
+        self.submitted = tuple(call for call in calls if call.state is ToolCallState.SUBMITTED)
+        self.calls = tuple(call for call in calls if call.state is not ToolCallState.SUBMITTED)
         self.stage = step.run.runtime.ids.new_id("acting")
         self.outcomes: dict[str, ToolOutcome] = {}
+        self.begun = False
         self.cancelled = CancelToken()
-        self.proposals = Proposals(step.state.tasks_context, step.state.plan_mode_context, runtime=step.run.runtime)
+        state = step.run.state
+        self.proposals = Proposals(state.tasks_context, state.plan_mode_context, runtime=step.run.runtime)
 
-    async def run(self) -> Step:
+    async def run(self, *, stop_on_reject: bool) -> Step:
         step = self.step
         step.run.acted = step.number
         step.run.proposals = self.proposals
-        for call in self.calls:
-            step.emit(ev.ToolResultStart(reply_id=self.stage, tool_call_id=call.id, tool_call_name=call.name))
         try:
             if step.mode is not Mode.CONCLUDE:
-                await self._announce()
-                for together in batches(self.calls, self.toolkit):
-                    await self._run_together(together)
-        finally:  # cancelled, too: no call is ever left without a result
+                admission = await self._admitted()
+                self._deny(admission.denied)
+                self.calls = admission.allowed
+                if admission.asked:
+                    return await self._ask(admission)
+                if any(call.state is ToolCallState.ASKING for call in admission.allowed):
+                    # A rule has answered for the person: that must be known before anything runs.
+                    self._pause(marked(admission.allowed, ToolCallState.ALLOWED), {})
+                    await step.run.save()
+            await self._run_all()
+        finally:  # cancelled, too: no call that has begun is ever left without a result
             self.cancelled.set()
             state = self._record()
-        step = replace(step, state=state, history=state.context)
-        waiting = tuple(call for call in self.calls if self._suspended(call))
-        if not waiting:
-            return step
-        step.emit(ev.RequireExternalExecution(reply_id=self.stage, tool_calls=waiting))
-        return step.finish(None, GenerateReason.TOOL_SUSPENDED)
+        suspended = tuple(call for call in self.calls if self._suspended(call))
+        if suspended or self.submitted:
+            return await self._submit(suspended)
+        return self._ended(replace(step, state=state, history=state.context), stop_on_reject=stop_on_reject)
+
+    async def _admitted(self) -> Admission:
+        """What becomes of the calls; nobody is asked about one that planning denies in any case."""
+        gated = {call.id for call in self.calls if self._gate(call) is not None}
+        judged = [call for call in self.calls if call.id not in gated]
+        admission = await admit(self.step, judged, self.toolkit, self.policy)
+        if not gated:
+            return admission
+        allowed = {call.id: call for call in admission.allowed}
+        return replace(
+            admission,
+            allowed=tuple(allowed.get(call.id, call) for call in self.calls if call.id in gated or call.id in allowed),
+        )
+
+    def _gate(self, call: ToolUseBlock) -> ToolOutcome | None:
+        return plan_gate(self.proposals.plan, call, self.toolkit, self.plan_mode)
+
+    def _begin(self) -> None:
+        self.begun = True
+        for call in self.calls:
+            self.step.emit(ev.ToolResultStart(reply_id=self.stage, tool_call_id=call.id, tool_call_name=call.name))
+
+    async def _run_all(self) -> None:
+        self._begin()
+        if self.step.mode is not Mode.CONCLUDE:
+            await self._announce()
+            for together in batches(self.calls, self.toolkit):
+                await self._run_together(together)
 
     async def _announce(self) -> None:
         """Put into the log, where there is one, that the calls begin: from now on they may have an effect."""
         run = self.step.run
-        if run.durable:
+        if run.durable and self.calls:
             run.record(ToolsDispatched(tuple(call.id for call in self.calls)))
             await run.barrier()
+
+    # -- what does not run now ------------------------------------------------------------------------------
+
+    def _deny(self, denied: Sequence[ToolResultBlock]) -> None:
+        if not denied:
+            return
+        for result in denied:
+            for event in result_events(result, self.stage):
+                self.step.emit(event)
+        self.step.run.record(ResultsRecorded(tuple(map(self._message, denied))))
+
+    async def _ask(self, admission: Admission) -> Step:
+        allowed = marked(admission.allowed, ToolCallState.ALLOWED)
+        message = self._pause((*admission.asked, *allowed), {MetadataKey.CONFIRM_REPLY_ID: self.stage})
+        await self.step.run.save()
+        self.step.emit(ev.RequireUserConfirm(reply_id=self.stage, tool_calls=admission.asked))
+        return self._finished(message, GenerateReason.PERMISSION_ASKING)
+
+    async def _submit(self, suspended: Sequence[ToolUseBlock]) -> Step:
+        waiting = (*self.submitted, *marked(suspended, ToolCallState.SUBMITTED))
+        message = self._pause(waiting, {MetadataKey.EXTERNAL_REPLY_ID: self.stage})
+        await self.step.run.save()
+        self.step.emit(ev.RequireExternalExecution(reply_id=self.stage, tool_calls=waiting))
+        return self._finished(message, GenerateReason.TOOL_SUSPENDED)
+
+    def _pause(self, calls: tuple[ToolUseBlock, ...], metadata: Mapping[str, object]) -> Msg:
+        run = self.step.run
+        exchange = exchange_of(run.state.context, calls[0].id)
+        assert exchange is not None  # the calls are open: call_model has recorded them
+        state = run.record(CallsPaused(exchange.id, calls, metadata))
+        paused = exchange_of(state.context, calls[0].id)
+        assert paused is not None
+        return paused.messages[0]
+
+    def _finished(self, message: Msg, reason: GenerateReason) -> Step:
+        state = self.step.run.state
+        return replace(self.step, state=state, history=state.context, reply=message).finish(None, reason)
+
+    def _ended(self, step: Step, *, stop_on_reject: bool) -> Step:
+        """The step when all of its calls have their results."""
+        last = step.state.context.last
+        results = [message.tool_result for message in last.messages[1:]] if last is not None else []
+        if not results or any(result is None or result.state is not ToolResultState.DENIED for result in results):
+            return step
+        assert last is not None  # it has results
+        step.emit(ev.AllToolsDenied(denied_tool_calls=last.messages[0].tool_calls))
+        return step.finish(None, GenerateReason.ALL_TOOLS_DENIED) if stop_on_reject else step
 
     async def _run_together(self, calls: Sequence[ToolUseBlock]) -> None:
         if len(calls) == 1:
@@ -106,7 +217,7 @@ class _Batch:
     async def _run_one(self, call: ToolUseBlock) -> None:
         proposals, binding = self.proposals, self.proposals.tasks.binding
         started = proposals.now()
-        gated = plan_gate(proposals.plan, call, self.toolkit, self.plan_mode)
+        gated = self._gate(call)
         outcome = await self._called(call) if gated is None else gated
         if binding is not None and not outcome.suspended:
             outcome = observed(
@@ -149,7 +260,9 @@ class _Batch:
 
     def _record(self) -> AgentState:
         step = self.step
-        now = timestamp_of(step.run.runtime.clock.now())
+        if not self.begun:
+            self._settle()
+            return step.run.state
         messages: list[Msg] = []
         groups: tuple[str, ...] | None = None
         for call in self.calls:
@@ -170,13 +283,22 @@ class _Batch:
             if outcome is not None and outcome.activated_groups is not None:
                 groups = outcome.activated_groups
             if not self._suspended(call):
-                id = step.run.runtime.ids.new_id("message")
-                messages.append(replace(Msg.tool(result, name=step.identity.agent_name), id=id, timestamp=now))
-        # Before the results: a receipt never tells of a list that the session does not have.
-        for record in self.proposals.close():
-            step.run.record(record)
-        step.run.proposals = None
+                messages.append(self._message(result))
+        self._settle()
+        if not messages and groups is None:
+            return step.run.state
         return step.run.record(ResultsRecorded(tuple(messages), groups))
+
+    def _settle(self) -> None:
+        """Record what the tools changed of the task, before their results: no receipt tells of a list that is not."""
+        for record in self.proposals.close():
+            self.step.run.record(record)
+        self.step.run.proposals = None
+
+    def _message(self, result: ToolResultBlock) -> Msg:
+        runtime = self.step.run.runtime
+        message = Msg.tool(result, name=self.step.identity.agent_name)
+        return replace(message, id=runtime.ids.new_id("message"), timestamp=timestamp_of(runtime.clock.now()))
 
     def _missing(self, call: ToolUseBlock) -> ToolResultBlock:
         concluding = self.step.mode is Mode.CONCLUDE

@@ -24,6 +24,7 @@ from agentscope_rx.messages import (
     ToolResultState,
     ToolUseBlock,
 )
+from agentscope_rx.permission_context import PermissionRule
 from agentscope_rx.usage import ChatUsage
 from tests.strategies import ODD_TEXTS
 from tests.support import type_of
@@ -31,7 +32,7 @@ from tests.support import type_of
 CALL = ToolUseBlock(id="c1", name="look", input={"p": None}, content='{"p":null}')
 RESULT = ToolResultBlock(id="c1", name="look", output=(TextBlock(text="seen"),))
 IMAGE = DataBlock(source=Base64Source(media_type="image/png", data="AAAA"), name="cat")
-RULE = ev.PermissionRule(tool_name="look", behavior="allow", rule_content="p:*", source="suggested")
+RULE = PermissionRule(tool_name="look", behavior="allow", rule_content="p:*", source="suggested")
 BLOCK: dict[str, Any] = {"reply_id": "r1", "block_id": "text-2"}
 TOOL: dict[str, Any] = {"reply_id": "r1", "tool_call_id": "c1", "tool_call_name": "look"}
 

@@ -513,3 +513,14 @@ def test_histories_say_what_they_are() -> None:
     """A history shows its length and an exchange its beginning: they stand in error messages and debuggers."""
     assert repr(long(3)) == "History(3 exchanges)"
     assert repr(Exchange(said("m", "hello"))) == "Exchange(USER:'hello')"
+
+
+def test_an_exchange_takes_anothers_place() -> None:
+    """The other leaves are shared; one that the history does not hold has no place."""
+    history = History.of(*(Msg.user(f"q{n}") for n in range(150)))
+    old, new = list(history)[70], Exchange(Msg.user("new"))
+    changed = history.with_exchange(old, new)
+    assert [x for x, y in zip(changed, history, strict=True) if x is not y] == [new]
+    assert [x is y for x, y in zip(changed.leaves, history.leaves, strict=True)] == [True, False, True]
+    with pytest.raises(ValueError, match="does not hold"):
+        changed.with_exchange(old, new)

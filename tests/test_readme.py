@@ -52,6 +52,18 @@ def test_the_long_conversation_runs(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def test_the_approval_runs() -> None:
+    """The program about permissions asks, is answered, and goes on."""
+    approval = next(block for block in blocks("python") if "agent.respond" in block)
+    program = approval + "\n\nimport asyncio\nasyncio.run(publish())\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "PERMISSION_ASKING",
+        "execute {'command': 'npm publish'} allow execute(npm publish)",
+        "Published.",
+    ]
+
+
 def test_its_make_targets_exist() -> None:
     """Every make target that the README names is in the Makefile."""
     makefile = README.with_name("Makefile").read_text(encoding="utf-8")

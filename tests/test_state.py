@@ -16,6 +16,12 @@ from hypothesis import strategies as st
 from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
 from agentscope_rx.history import LEAF_SIZE, Edit, History, edits_between
 from agentscope_rx.messages import Msg, Role, ToolResultBlock, ToolUseBlock
+from agentscope_rx.permission_context import (
+    PermissionContextState,
+    PermissionMode,
+    PermissionRule,
+    WorkingDirectory,
+)
 from agentscope_rx.state import (
     AgentState,
     CallsClosed,
@@ -42,6 +48,23 @@ def state_of(*held: Msg) -> AgentState:
     return AgentState(session_id="s", context=History.of(*held))
 
 
+RULES = st.builds(
+    PermissionRule,
+    tool_name=TEXTS,
+    behavior=st.sampled_from(["allow", "deny", "ask"]),
+    rule_content=st.none() | TEXTS,
+    source=TEXTS,
+)
+
+
+@st.composite
+def permissions(draw: st.DrawFn) -> PermissionContextState:
+    """What a session may do, of any content."""
+    mode = draw(st.none() | st.sampled_from(PermissionMode))
+    directories = [WorkingDirectory(path=path) for path in draw(st.lists(TEXTS, max_size=2))]
+    return PermissionContextState(mode=mode).with_rules(draw(st.lists(RULES, max_size=3))).with_directories(directories)
+
+
 @st.composite
 def states(draw: st.DrawFn) -> AgentState:
     """A state of any content."""
@@ -50,6 +73,7 @@ def states(draw: st.DrawFn) -> AgentState:
         session_id=draw(TEXTS),
         user_id=draw(st.none() | TEXTS),
         context=History.of(*held),
+        permission_context=draw(permissions()),
         tool_context=ToolContextState(activated_groups=draw(st.none() | st.lists(TEXTS, max_size=2).map(tuple))),
     )
 
@@ -150,6 +174,10 @@ def test_the_names_in_json() -> None:
         ("session_id", "s"),
         ("user_id", "alice"),
         ("context", [json.loads(said("m0", "Hi").to_json())]),
+        (
+            "permission_context",
+            {"mode": None, "working_directories": [], "allow_rules": {}, "deny_rules": {}, "ask_rules": {}},
+        ),
         ("tool_context", {"activated_groups": ["web"]}),
         (
             "tasks_context",
@@ -176,6 +204,13 @@ def test_the_names_in_json() -> None:
         "session_id": "",
         "user_id": None,
         "context": [],
+        "permission_context": {
+            "mode": None,
+            "working_directories": [],
+            "allow_rules": {},
+            "deny_rules": {},
+            "ask_rules": {},
+        },
         "tool_context": {"activated_groups": None},
         "tasks_context": json.loads(to_json(TaskContextState())),
         "plan_mode_context": json.loads(to_json(PlanModeContextState())),

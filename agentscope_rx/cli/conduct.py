@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from agentscope_rx.agent import Agent
 from agentscope_rx.cli.outputs import Output, say
 from agentscope_rx.errors import RunError
 from agentscope_rx.events import AgentEvent, AgentResult
+from agentscope_rx.interactions import Answer
 from agentscope_rx.messages import Msg
 from agentscope_rx.pulling import iterate
 from agentscope_rx.runtime_context import RuntimeContext
@@ -23,7 +24,7 @@ _PATIENCE: Final = 1.0
 
 async def conduct(
     agent: Agent[Any],
-    task: str,
+    task: str | Mapping[str, Answer],
     context: RuntimeContext,
     *,
     output: Output,
@@ -35,7 +36,7 @@ async def conduct(
 
     Args:
         agent: Who does it.
-        task: What to do.
+        task: What to do, or the answers to tool calls that wait.
         context: In which session.
         output: To whom it is shown.
         watchers: Who else is told of each event.
@@ -45,9 +46,10 @@ async def conduct(
         asyncio.CancelledError: It was cancelled.
     """
     result: Msg | None = None
+    stream = agent.stream_events(task, context) if isinstance(task, str) else agent.respond(context, task)
     try:
         with _interruptible(lambda: agent.interrupt(context)):
-            async with aclosing(iterate(agent.stream_events(task, context))) as events:
+            async with aclosing(iterate(stream)) as events:
                 async for event in events:
                     output.show(event)
                     for watch in watchers:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from agentscope_rx.cli.exit_codes import ExitCode
 from agentscope_rx.cli.outputs import say
 from agentscope_rx.cli.plain import one_line, plain
-from agentscope_rx.errors import AgentScopeError, ConfigError
+from agentscope_rx.errors import AgentScopeError, ConfigError, InteractionPending
 
 _SECRET_NAME: Final = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)\Z", re.IGNORECASE)
 _SHORTEST_SECRET: Final = 8
@@ -48,6 +48,8 @@ def failed(error: Exception, *, debug: bool) -> ExitCode:
         say(without_secrets(plain("".join(traceback.format_exception(error)))).rstrip())
     kind = "" if isinstance(error, AgentScopeError) else f"{type(error).__name__}: "
     say(f"error: {kind}{without_secrets(one_line(str(error) or repr(error), limit=_LONGEST_MESSAGE))}")
+    if isinstance(error, InteractionPending):
+        return ExitCode.WAITING
     return ExitCode.USAGE if isinstance(error, ConfigError) else ExitCode.FAILED
 
 

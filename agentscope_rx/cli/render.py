@@ -169,7 +169,9 @@ class LiveView:
                 self._note(f"the model could not be asked ({error}): attempt {attempt} follows")
             case ev.Custom(name="compaction_end" | "compaction_failed", value=value):
                 self._note(_compaction_shown(value), "dim")
-            case ev.RequireExternalExecution(tool_calls=calls) | ev.RequireUserConfirm(tool_calls=calls):
+            case ev.RequireExternalExecution(tool_calls=calls):
+                self._note(f"waiting for somebody to run: {', '.join(call.name for call in calls)}")
+            case ev.RequireUserConfirm(tool_calls=calls):
                 self._note(f"waiting for a person: {', '.join(call.name for call in calls)}")
             case ev.AgentEnd():
                 self._stop_waiting()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from agentscope_rx.cli.asking import ask, can_ask, rules_of
 from agentscope_rx.cli.conduct import conduct
 from agentscope_rx.cli.exit_codes import ExitCode, code_of
 from agentscope_rx.cli.outputs import JsonOutput, Output, QuietOutput, say
@@ -16,7 +18,9 @@ from agentscope_rx.cli.render import LiveView, new_console
 from agentscope_rx.cli.tally import Tally, counted
 from agentscope_rx.errors import ConfigError, InvalidOption
 from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
+from agentscope_rx.interactions import Answer
 from agentscope_rx.messages import Msg
+from agentscope_rx.permission_context import PermissionMode
 from agentscope_rx.requests import Model
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
@@ -48,6 +52,11 @@ class RunOptions:
         quiet: Print only the answer.
         debug: Show the traceback of an error.
         max_iters: How many reasoning steps there may be; 30 if left out.
+        mode: What becomes of calls that no rule speaks of: default, accept_edits (looking is allowed; if left out),
+            explore, bypass or dont_ask.
+        allow: A rule that lets calls run, as TOOL or TOOL(CONTENT); may be repeated.
+        deny: A rule that never lets calls run, such as 'read_file(secrets/**)'; may be repeated.
+        ask: A rule that has you asked; may be repeated.
     """
 
     model: str | None = None
@@ -58,6 +67,10 @@ class RunOptions:
     quiet: bool = False
     debug: bool = False
     max_iters: int = 30
+    mode: str = PermissionMode.ACCEPT_EDITS.value
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
 
 
 async def run(task: str, options: RunOptions) -> ExitCode:
@@ -78,9 +91,40 @@ async def run(task: str, options: RunOptions) -> ExitCode:
     tally = Tally()
     async with builder.build() as agent:
         output = await _output(options, model, agent, context)
-        result = await conduct(agent, task, context, output=output, watchers=(tally.count,))
+        result = await _worked(agent, task, context, options, Watched(output, tally))
     _say_goodbye(options, result, tally, str(context.session_id))
-    return code_of(result.reason)
+    return ExitCode.WAITING if result is None else code_of(result.reason)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Who sees what happens."""
+
+    output: Output
+    tally: Tally
+
+
+async def _worked(
+    agent: HarnessAgent, task: str, context: RuntimeContext, options: RunOptions, watched: Watched
+) -> Msg | None:
+    """Do the task, after what still waits from before; None = that goes on waiting, and nothing was done."""
+
+    async def done(work: str | Mapping[str, Answer]) -> Msg:
+        return await conduct(agent, work, context, output=watched.output, watchers=(watched.tally.count,))
+
+    async def settled(result: Msg | None) -> Msg | None:
+        while waiting := await agent.pending(context):
+            answers = await ask(waiting) if can_ask() and not options.json else {}
+            if not answers:
+                break
+            result = await done(answers)
+        return result
+
+    if await agent.pending(context):
+        before = await settled(None)
+        if before is None or code_of(before.reason) is not ExitCode.DONE:
+            return before
+    return await settled(await done(task))
 
 
 def agent_builder(model: Model | str, folder: LocalWorkspace, *, max_iters: int) -> HarnessBuilder:
@@ -112,7 +156,14 @@ def stored_builder(model: Model | str, options: RunOptions) -> HarnessBuilder:
     """
     folder = folder_of(options.workspace)
     store = JsonFileStore(_writable(folder.root) / RUNTIME_FOLDER)
-    return agent_builder(model, folder, max_iters=options.max_iters).state_store(store)
+    builder = agent_builder(model, folder, max_iters=options.max_iters).state_store(store)
+    tools = [each.spec.name for each in file_tools(folder, read_only=True)]
+    rules = [
+        *rules_of("deny", options.deny, tools),
+        *rules_of("ask", options.ask, tools),
+        *rules_of("allow", options.allow, tools),
+    ]
+    return builder.permission_mode(options.mode).permission_rules(rules)
 
 
 def chosen_model(given: str | None) -> str | None:
@@ -174,7 +225,7 @@ async def _output(options: RunOptions, model: str, agent: HarnessAgent, context:
     return LiveView(console)
 
 
-def _say_goodbye(options: RunOptions, result: Msg, tally: Tally, session: str) -> None:
+def _say_goodbye(options: RunOptions, result: Msg | None, tally: Tally, session: str) -> None:
     """How to go on; on stdout only where people read it."""
     live = not (options.json or options.quiet)
     if live:
@@ -182,13 +233,13 @@ def _say_goodbye(options: RunOptions, result: Msg, tally: Tally, session: str) -
 
         again = _again(options, session)
         new_console().print(Text(f"\n{tally}\ngo on: {one_line(again)}", "dim"), soft_wrap=True)
-    match code_of(result.reason):
+    match ExitCode.WAITING if result is None else code_of(result.reason):
         case ExitCode.INTERRUPTED if not live:
             say(f"interrupted; go on with: {one_line(_again(options, session))}")
         case ExitCode.FAILED:
             say("error: the model gave an empty answer, twice")
         case ExitCode.WAITING:
-            say("the run waits for a person")
+            say(f"the session waits for an answer; in a terminal you are asked: {one_line(_again(options, session))}")
         case ExitCode.LIMIT if not live:
             say(f"the limit of {counted(options.max_iters, 'step')} is reached (--max-iters)")
         case _:

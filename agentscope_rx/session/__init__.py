@@ -1,11 +1,14 @@
 """A session while a run is in it."""
 
+from agentscope_rx.session.answers import events_of as events_of
+from agentscope_rx.session.answers import result_events as result_events
 from agentscope_rx.session.folding import FoldCache as FoldCache
 from agentscope_rx.session.folding import fold as fold
 from agentscope_rx.session.intake import CLOSED_TEXT as CLOSED_TEXT
 from agentscope_rx.session.intake import NOT_RUN_TEXT as NOT_RUN_TEXT
 from agentscope_rx.session.intake import Intake as Intake
 from agentscope_rx.session.intake import UncertainCalls as UncertainCalls
+from agentscope_rx.session.intake import closable_calls as closable_calls
 from agentscope_rx.session.intake import messages_of as messages_of
 from agentscope_rx.session.intake import take_in as take_in
 from agentscope_rx.session.intake import uncertain_calls as uncertain_calls

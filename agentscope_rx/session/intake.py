@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from agentscope_rx.errors import InvalidOption
+from agentscope_rx.errors import InteractionMismatch, InteractionPending, InvalidOption
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
+from agentscope_rx.interactions import PERMISSION_KEY, Answer, Approval, is_waiting, open_exchanges, pending_calls
 from agentscope_rx.messages import (
     Msg,
     Role,
     TextBlock,
+    ToolCallState,
     ToolResultBlock,
     ToolResultState,
     ToolUseBlock,
     timestamp_of,
 )
-from agentscope_rx.state import AgentState, CallsClosed, InputAccepted, Record
+from agentscope_rx.session.answers import Answers, answers_of, confirmations_in, records_of
+from agentscope_rx.state import AgentState, CallsClosed, CallsConfirmed, CallsExecuted, InputAccepted, Record
 from agentscope_rx.wire import clean_text
 
 B = TypeVar("B")
@@ -83,6 +86,10 @@ def _clean(block: B) -> B:
             return replace(block, text=clean_text(text))
         case ToolResultBlock(output=output):
             return replace(block, output=tuple(map(_clean, output)))
+        case ToolUseBlock(state=ToolCallState.ASKING | ToolCallState.ALLOWED | ToolCallState.SUBMITTED):
+            # Nobody brings along that a call was allowed, or that it waits: that is the session's to say.
+            told = {key: value for key, value in block.metadata.items() if key != PERMISSION_KEY}
+            return replace(block, state=ToolCallState.PENDING, metadata=told)
         case _:
             return block
 
@@ -116,39 +123,80 @@ def uncertain_calls(state: AgentState) -> tuple[ToolUseBlock, ...]:
 
 
 def take_in(
-    history: History, messages: Sequence[Msg], intake: Intake, *, closing: Callable[[ToolUseBlock], str] | None = None
+    history: History,
+    messages: Sequence[Msg],
+    intake: Intake,
+    answers: Mapping[str, Answer] | None = None,
+    *,
+    closing: Callable[[ToolUseBlock], str] | None = None,
 ) -> list[Record]:
     """The records with which a run begins.
 
-    Results for open calls come first; open calls that get none are closed, since what follows would otherwise
-    separate them from any answer; then the messages, with the results of calls that are themselves among them.
+    Answers to calls that wait come first, and nothing else may come in before all of them are answered. Then come
+    results for other open calls; those that get none are closed, since what follows would otherwise separate them from
+    any answer; then the messages, with the results of calls that are themselves among them.
 
     Args:
         history: The session's history.
         messages: The input.
         intake: How messages get their identity.
+        answers: Answers to calls that wait, by their ids. Default None: only those that the messages carry.
         closing: What the result of a call says that is closed; None = that nobody knows of any effect.
 
     Raises:
+        InteractionPending: Calls wait for somebody outside, and the input answers none of them.
+        InteractionMismatch: An answer fits no call that waits.
         InvalidToolPairs: A TOOL message answers no open call.
     """
-    accepted = [intake.accept(message) for message in messages]
-    answers, others = list[Msg](), list[Msg]()
-    asked = set[str]()  # by the input itself
-    for message in accepted:
-        asked.update(call.id for call in message.tool_calls)
-        result = message.tool_result
-        late = message.role is Role.TOOL and (result is None or result.id not in asked)
-        (answers if late else others).append(message)
-    closed = tuple(
-        intake.closing(call, text=closing(call) if closing else CLOSED_TEXT)
-        for call in history.append(*answers).open_calls
-    )
+    late, others, approvals = _sorted_out(history, [intake.accept(message) for message in messages])
+    waiting = pending_calls(history)
     records: list[Record] = []
-    if answers:
-        records.append(InputAccepted(tuple(answers)))
+    if waiting or approvals or answers:
+        if waiting and not (approvals or answers or late):
+            raise InteractionPending(waiting)
+        given = answers_of(answers or {}, history, intake.accept)
+        results = (*late, *given.results) if waiting else given.results
+        records += records_of(Answers({**approvals, **given.approvals}, results), history, intake.accept)
+        if others and _left_open(history, records):
+            raise InteractionMismatch("a message may come along only when it leaves no tool call without a result")
+        late = [] if waiting else late
+    closable = closable_calls(history.append(*late))
+    closed = tuple(intake.closing(call, text=closing(call) if closing else CLOSED_TEXT) for call in closable)
+    if late:
+        records.append(InputAccepted(tuple(late)))
     if closed:
         records.append(CallsClosed(closed))
     if others:
         records.append(InputAccepted(tuple(others)))
     return records
+
+
+def closable_calls(history: History) -> tuple[ToolUseBlock, ...]:
+    """The open calls that nobody can answer any more: all but those that wait for somebody, and their batch."""
+    return tuple(call for each in open_exchanges(history) if not is_waiting(each) for call in each.open_calls)
+
+
+def _left_open(history: History, records: Sequence[Record]) -> bool:
+    """Whether calls of a batch that waits have no result even with these records."""
+    given = [m.tool_result for r in records if isinstance(r, CallsConfirmed | CallsExecuted) for m in r.results]
+    answered = {result.id for result in given if result is not None}
+    waiting = (each for each in open_exchanges(history) if is_waiting(each))
+    return any(call.id not in answered for each in waiting for call in each.open_calls)
+
+
+def _sorted_out(history: History, accepted: Sequence[Msg]) -> tuple[list[Msg], list[Msg], dict[str, Approval]]:
+    """Results for calls of the session, other messages, and answers that messages carry."""
+    late, others, approvals = list[Msg](), list[Msg](), dict[str, Approval]()
+    asked = set[str]()  # by the input itself
+    for message in accepted:
+        carried = confirmations_in(message, history)
+        if carried is not None:
+            if twice := approvals.keys() & carried.keys():
+                raise InteractionMismatch(f"two answers for the call {min(twice)!r}: give one")
+            approvals |= carried
+            continue
+        asked.update(call.id for call in message.tool_calls)
+        result = message.tool_result
+        answers = message.role is Role.TOOL and (result is None or result.id not in asked)
+        (late if answers else others).append(message)
+    return late, others, approvals

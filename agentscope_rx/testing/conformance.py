@@ -25,11 +25,12 @@ from agentscope_rx.bridge import LoopScheduler, Scope, leave
 from agentscope_rx.errors import ConformanceFailed, StepLost
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.history import Exchange, History
+from agentscope_rx.interactions import pending_calls
 from agentscope_rx.lifting import Operator, StepOperator
 from agentscope_rx.messages import Msg
 from agentscope_rx.pipeline import Pipeline, stock_name
 from agentscope_rx.session import Intake, take_in
-from agentscope_rx.state import AgentState
+from agentscope_rx.state import AgentState, CallsClosed
 from agentscope_rx.step import Emitter, RunHandle, Step
 from agentscope_rx.testing.values import a_history, a_step
 
@@ -284,6 +285,8 @@ async def _next_call_works(case: _Case, watcher: _Watcher, step: Step) -> None:
     state, runtime = step.run.state, step.run.runtime
     intake = Intake(new_id=lambda: runtime.ids.new_id("message"), now=runtime.clock.now())
     try:
+        if pending_calls(state.context):  # given up first: nothing else may come in between
+            state = state.apply(CallsClosed(tuple(map(intake.closing, state.context.open_calls))))
         for record in take_in(state.context, (Msg.user("And now?"),), intake):
             state = state.apply(record)
         body = state.to_json()

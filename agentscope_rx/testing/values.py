@@ -100,6 +100,9 @@ class MemorySession:
         self.records.append(record)
         return self._state
 
+    async def save(self) -> None:
+        """There is no store."""
+
 
 class RecordingRun(RunHandle):
     """The run behind a step of a test.

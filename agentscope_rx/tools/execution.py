@@ -87,9 +87,7 @@ async def run_call(
         return _refused(call, _not_on_offer(toolkit, call.name, active_groups))
     if INVALID_ARGUMENTS in call.metadata:
         return _refused(call, unreadable(call.metadata[INVALID_ARGUMENTS]))
-    presets = toolkit.presets(call.name)
-    # A copy: what a tool does to its arguments is not done to the history.
-    arguments = {**{name: _copied(value) for name, value in call.input.items()}, **presets}
+    arguments = _arguments(toolkit, call)
     if (tool.external or not is_function_tool(tool)) and (wrong := _wrong(tool, arguments)):
         return _refused(call, attempts.invalid(call.name, wrong))
     if tool.external:
@@ -102,6 +100,27 @@ async def run_call(
         return _outcome(call, tool, ended, reports)
     finally:
         reports.open = False
+
+
+def reached(
+    toolkit: Toolkit, call: ToolUseBlock, active_groups: Collection[str] | None = None
+) -> tuple[Tool, Mapping[str, object]] | None:
+    """The tool that a call reaches, and the arguments that it gets; None = the call fails before.
+
+    Args:
+        toolkit: The tools.
+        call: What the model asks for.
+        active_groups: The active groups of tools. Default None: those of a fresh session.
+    """
+    tool = toolkit.find(call.name, active_groups)
+    if tool is None or INVALID_ARGUMENTS in call.metadata:
+        return None
+    return tool, _arguments(toolkit, call)
+
+
+def fits(tool: Tool, arguments: Mapping[str, object]) -> bool:
+    """Whether arguments are what a tool wants, so that a person may be asked about the call."""
+    return _wrong(tool, arguments) is None
 
 
 def batches(calls: Sequence[ToolUseBlock], toolkit: Toolkit) -> list[tuple[ToolUseBlock, ...]]:
@@ -140,6 +159,11 @@ def _not_on_offer(toolkit: Toolkit, name: str, active_groups: Collection[str] | 
     known = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
     shown = repr(name) if len(name) <= 100 else f"{name[:100]!r}..."
     return f"There is no tool {shown}. The tools are: {known or 'none'}."
+
+
+def _arguments(toolkit: Toolkit, call: ToolUseBlock) -> Mapping[str, object]:
+    # A copy: what a tool does to its arguments is not done to the history.
+    return {**{name: _copied(value) for name, value in call.input.items()}, **toolkit.presets(call.name)}
 
 
 def _copied(value: object) -> object:

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
+from agentscope_rx.permissions import paths
 from agentscope_rx.tools.file_changes import FileChanges, nothing_at
 from agentscope_rx.tools.tool import FunctionTool, tool
 from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
@@ -61,6 +62,8 @@ def file_tools(
 
     Those that only look say so (`Tool.read_only`) and may run side by side; of the others one at a time does.
 
+    Permission rules may name paths: `PermissionRule.deny("read_file", "secrets/**")`.
+
     Args:
         workspace: The files that they see.
         limits: How much one call returns. Default `FileToolLimits()`.
@@ -71,16 +74,17 @@ def file_tools(
         ['read_file', 'list_files', 'glob_files', 'grep_files', 'write_file', 'edit_file']
     """
     looking, changing = FileTools(workspace, limits=limits), FileChanges(workspace)
+    path, tree = paths(workspace, "path"), paths(workspace, "path", tree=True)
     made: list[FunctionTool[Any, Any]] = [
-        tool(looking.read_file, read_only=True),
-        tool(looking.list_files, read_only=True),
-        tool(looking.glob_files, read_only=True),
-        tool(looking.grep_files, read_only=True),
+        tool(looking.read_file, read_only=True, target=path),
+        tool(looking.list_files, read_only=True, target=path),
+        tool(looking.glob_files, read_only=True, target=tree),
+        tool(looking.grep_files, read_only=True, target=tree),
     ]
     if not read_only:
         made += [
-            tool(changing.write_file, concurrency_safe=False),
-            tool(changing.edit_file, concurrency_safe=False),
+            tool(changing.write_file, concurrency_safe=False, target=paths(workspace, "path", edits=True)),
+            tool(changing.edit_file, concurrency_safe=False, target=paths(workspace, "path", edits=True)),
         ]
     return made
 

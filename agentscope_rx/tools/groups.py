@@ -9,6 +9,7 @@ from typing import Final, cast
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import TextBlock, ToolResultBlock, ToolResultState
+from agentscope_rx.permissions.decision import PermissionDecision
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tools.context import ToolContext
 from agentscope_rx.tools.settings import check_name
@@ -74,6 +75,10 @@ class GroupSwitch:
         }
         spec = ToolSpec(name=META_TOOL, description=description, parameters=parameters)
         object.__setattr__(self, "spec", spec)
+
+    def check(self, arguments: Mapping[str, object]) -> PermissionDecision:
+        """Nobody is asked: a tool that comes on offer has its own permissions."""
+        return PermissionDecision.allow()
 
     async def call(self, arguments: Mapping[str, object], context: ToolContext, /) -> object:
         """Answer with the groups that are active from now on; the caller records them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from agentscope_rx.permissions import paths
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tools.context import ToolContext
 from agentscope_rx.tools.file_tools import FileTools
@@ -18,10 +19,15 @@ class SessionTool(Tool):
     Args:
         method: The method, as a tool of its class.
         owner: Gives the object.
+
+    Attributes:
+        target: What a call is about, as the method says.
+        check: What the method itself says of a call.
     """
 
     def __init__(self, method: FunctionTool[Any, Any], owner: Callable[[ToolContext], object]) -> None:
         self._method, self._owner = method, owner
+        self.target, self.check = method.target, method.check
 
     @property
     def spec(self) -> ToolSpec:
@@ -43,18 +49,18 @@ class SessionTool(Tool):
         return await self._method.__get__(self._owner(context)).call(arguments, context)
 
 
-_LOOKING: tuple[FunctionTool[Any, Any], ...] = (
-    tool(FileTools.read_file, read_only=True),
-    tool(FileTools.list_files, read_only=True),
-    tool(FileTools.glob_files, read_only=True),
-    tool(FileTools.grep_files, read_only=True),
-)
-
-
-def session_file_tools(files_of: Callable[[ToolContext], WorkspaceFS]) -> list[SessionTool]:
+def session_file_tools(workspace: WorkspaceFS, files_of: Callable[[ToolContext], WorkspaceFS]) -> list[SessionTool]:
     """The tools with which a model looks at files, on the workspace of the session that calls.
 
     Args:
-        files_of: Gives a session's workspace.
+        workspace: All of the workspace, in whose paths permission rules speak.
+        files_of: Gives what a session sees of it.
     """
-    return [SessionTool(each, lambda context: FileTools(files_of(context))) for each in _LOOKING]
+    path, tree = paths(workspace, "path"), paths(workspace, "path", tree=True)
+    looking: tuple[FunctionTool[Any, Any], ...] = (
+        tool(FileTools.read_file, read_only=True, target=path),
+        tool(FileTools.list_files, read_only=True, target=path),
+        tool(FileTools.glob_files, read_only=True, target=tree),
+        tool(FileTools.grep_files, read_only=True, target=tree),
+    )
+    return [SessionTool(each, lambda context: FileTools(files_of(context))) for each in looking]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
+
+if TYPE_CHECKING:
+    from agentscope_rx.permissions.decision import CheckCall, FindTarget
 
 #: What all providers accept as the name of a tool.
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -25,6 +28,8 @@ class ToolOptions(TypedDict, total=False):
     max_attempts: int
     initial_backoff: float
     max_backoff: float
+    target: FindTarget | None
+    check: CheckCall | None
 
 
 @frozen
@@ -42,6 +47,9 @@ class ToolSettings:
         max_attempts: Attempts in all. Default 1: no retry.
         initial_backoff: Seconds before the second attempt; each further wait is twice as long. Default 1.
         max_backoff: Seconds between two attempts at most. Default 30.
+        target: Finds what a call is about, so that permission rules with a content can be compared with it:
+            `paths(workspace, "path")`, `commands("command")`, or a function of the arguments. Default: none.
+        check: The tool's own opinion about a call, from its arguments: a `PermissionDecision`. Default: none.
 
     Raises:
         InvalidOption: An option is out of its range.
@@ -57,12 +65,17 @@ class ToolSettings:
     max_attempts: int = 1
     initial_backoff: float = 1.0
     max_backoff: float = 30.0
+    target: FindTarget | None = None
+    check: CheckCall | None = None
 
     def __post_init__(self) -> None:
         if self.name is not None:
             check_name(self.name)
         if self.description is not None and not self.description.strip():
             raise InvalidOption("description", self.description, "say what the tool is for")
+        for option in ("target", "check"):
+            if getattr(self, option) is not None and not callable(getattr(self, option)):
+                raise InvalidOption(option, getattr(self, option), "give a function of the call's arguments")
         if self.timeout is not None and not self.timeout > 0:
             raise InvalidOption("timeout", self.timeout, "give seconds, more than 0")
         if self.max_attempts < 1:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from agentscope_rx.errors import CommandStopped, InvalidOption
 from agentscope_rx.frozen import frozen
+from agentscope_rx.permissions import commands
 from agentscope_rx.tools.commands import Captured, Command, CommandResult, Stop, run_command
 from agentscope_rx.tools.texts import clean, cut_between
 from agentscope_rx.tools.tool import FunctionTool, tool
@@ -98,7 +99,8 @@ def shell_tool(folder: str | os.PathLike[str], *, settings: ShellSettings | None
     """
     made = ShellTool(folder, settings=settings)
     # Its own limit comes first, so that the model gets the output until then.
-    return tool(made.execute, concurrency_safe=False, timeout=made.settings.max_timeout + _GRACE)
+    limit = made.settings.max_timeout + _GRACE
+    return tool(made.execute, concurrency_safe=False, timeout=limit, target=commands("command"))
 
 
 class ShellTool:

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from functools import partial, update_wrapper
 from types import MethodType
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
@@ -28,6 +29,9 @@ from agentscope_rx.tools.context import ToolContext
 from agentscope_rx.tools.settings import ToolOptions, ToolSettings, check_name
 from agentscope_rx.tools.signature import read_signature
 
+if TYPE_CHECKING:
+    from agentscope_rx.permissions.decision import CheckCall, FindTarget
+
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
@@ -36,7 +40,10 @@ S = TypeVar("S")
 
 @runtime_checkable
 class Tool(Protocol):
-    """What a model may call. Most tools are functions with `@tool`; other classes derive from this."""
+    """What a model may call. Most tools are functions with `@tool`; other classes derive from this.
+
+    A class may also have what `@tool` has for permissions: `target` and `check`.
+    """
 
     @property
     def spec(self) -> ToolSpec:
@@ -154,6 +161,16 @@ class FunctionTool(Generic[P, R]):
     def external(self) -> bool:
         """Whether somebody outside runs it."""
         return self.settings.external
+
+    @property
+    def target(self) -> FindTarget | None:
+        """What its calls are about; None = nobody has said so."""
+        return self.settings.target
+
+    @property
+    def check(self) -> CheckCall | None:
+        """Its own opinion about calls; None = it has none."""
+        return self.settings.check
 
     async def call(self, arguments: Mapping[str, object], context: ToolContext, /) -> object:
         """Validate the arguments and run the function, in a thread unless it is async.

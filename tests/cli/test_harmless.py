@@ -83,6 +83,7 @@ def event_script() -> Sequence[ev.AgentEvent]:
         ev.Custom(name="compaction_failed", value={"reason": EVIL}),
         ev.Custom(name="compaction_end", value={"messages_before": EVIL, "tokens_before": EVIL}),
         ev.RequireExternalExecution(reply_id="r", tool_calls=(ToolUseBlock(id="c", name=EVIL),)),
+        ev.RequireUserConfirm(reply_id="r", tool_calls=(ToolUseBlock(id="c", name=EVIL),)),
         ev.ExceedMaxIters(reply_id="r", max_iters=3, current_iter=3),
         ev.AgentEnd(reply_id="r"),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,8 @@ from agentscope_rx.history import History
 from agentscope_rx.lifting import chain
 from agentscope_rx.messages import GenerateReason, Msg, ToolResultState, ToolUseBlock
 from agentscope_rx.operators import run_tools
+from agentscope_rx.permission_context import PermissionContextState, PermissionRule
+from agentscope_rx.permissions import PermissionDecision
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.state import ResultsRecorded
 from agentscope_rx.step import Mode, Step
@@ -127,6 +130,29 @@ async def test_it_keeps_them_without_calls() -> None:
         (after,) = (await record(chain((run_tools(toolkit=TOOLKIT),), step)).ended()).values
         assert (after.state, after.finished) == (step.state, None)
         assert after.run.acted != step.number
+
+
+@virtual
+async def test_it_keeps_them_where_calls_wait_or_are_denied() -> None:
+    """Also where a check takes its time, a call is denied, and another one is asked about."""
+
+    async def check(arguments: Mapping[str, object]) -> PermissionDecision:
+        await asyncio.sleep(1)
+        return PermissionDecision.ask("sure?") if arguments.get("seconds") == 2 else PermissionDecision.allow()
+
+    toolkit = Toolkit.of(tool(wait.function, check=check), fail, write, talk)
+    denied = PermissionContextState().with_rules([PermissionRule.deny("fail"), PermissionRule.allow("talk")])
+
+    def asking_step(history: History) -> Step:
+        reply = asking(use("c1", "wait", seconds=2), use("c2", "fail"), use("c3", "talk"))
+        return a_step(history=history.append(reply), reply=reply)
+
+    def denied_step(history: History) -> Step:
+        reply = asking(use("c1", "wait"), use("c2", "fail"))
+        return a_step(history=history.append(reply), reply=reply)
+
+    for step in (asking_step, denied_step):
+        await check_operator(lambda: run_tools(toolkit=toolkit, permissions=denied), step=step)
 
 
 # -- results ------------------------------------------------------------------------------------------------

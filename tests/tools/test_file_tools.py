@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentscope_rx.errors import FileTooLarge, InvalidOption, PathRefused
+from agentscope_rx.permission_context import PermissionContextState, PermissionRule
+from agentscope_rx.permissions import judge
 from agentscope_rx.tools.file_tools import (
     EMPTY_DIRECTORY,
     EMPTY_FILE,
@@ -61,6 +63,19 @@ def test_tools_that_only_look_say_so() -> None:
     assert [made_tool.concurrency_safe for made_tool in made] == [True, True, True, True, False, False]
     looking = file_tools(InMemoryWorkspace(), read_only=True)
     assert [made_tool.spec.name for made_tool in looking] == [made_tool.spec.name for made_tool in made[:4]]
+
+
+async def test_rules_may_name_their_paths() -> None:
+    """A rule about paths speaks of what they read, a search through everything included."""
+    made = {tool.spec.name: tool for tool in file_tools(InMemoryWorkspace())}
+    rules = PermissionContextState().with_rules(PermissionRule.deny(name, "secrets/**") for name in made)
+    read_file, grep_files = made["read_file"], made["grep_files"]
+    for name in ("glob_files", "write_file", "edit_file"):
+        assert (await judge(made[name], {"path": "secrets/key", "pattern": "*"}, rules)).behavior == "deny"
+    assert (await judge(read_file, {"path": "./secrets/key"}, rules)).behavior == "deny"
+    assert (await judge(read_file, {"path": "notes"}, rules)).reason == "default"
+    assert (await judge(grep_files, {"pattern": "x"}, rules)).behavior == "deny"
+    assert (await judge(grep_files, {"pattern": "x", "path": "docs"}, rules)).reason == "default"
 
 
 def test_limits_are_checked() -> None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, assert_type
 
-from agentscope_rx.messages import DataBlock, TextBlock, ToolUseBlock, URLSource
+from agentscope_rx.interactions import PendingCall, approve, reject
+from agentscope_rx.messages import DataBlock, Msg, TextBlock, ToolUseBlock, URLSource
+from agentscope_rx.permissions import PermissionDecision, commands
+from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.requests import ToolSpec
+from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.tools import CancelToken, Injected, Tool, ToolContext, ToolGroup, Toolkit, schema_tool, tool
 
 
@@ -31,6 +35,27 @@ def look_up(word: str, database: Annotated[Database, Injected], context: ToolCon
     assert_type(context.get(Database), Database | None)
     assert_type(context.cancelled, CancelToken)
     return [word, str(database)]
+
+
+def sure(arguments: Mapping[str, object]) -> PermissionDecision:
+    """Ask, whatever the mode."""
+    return PermissionDecision.ask(f"pay {arguments['amount']}?", non_bypassable=True)
+
+
+@tool(target=commands("command"), check=sure)
+async def pay(command: str, amount: int) -> str:
+    """Pay."""
+    return command
+
+
+async def answer(agent: ReActAgent, context: RuntimeContext) -> None:
+    """What waits is answered by a yes, a no, a text, or more than that."""
+    waiting = await agent.pending(context)
+    assert_type(waiting, tuple[PendingCall, ...])
+    stream = agent.respond(context, {each.id: approve(rules=each.suggestions) for each in waiting})
+    assert_type(await stream.reply(), Msg)
+    agent.respond(context, {"a": True, "b": reject("no"), "c": "result", "d": [TextBlock(text="result")]})
+    agent.respond(context, {"a": 3})  # pyright: ignore[reportArgumentType]
 
 
 @tool
