@@ -60,6 +60,11 @@ def answered(id: str, text: str = "") -> Msg:
     return replace(Msg.assistant(text or f"words of {id}"), id=id)
 
 
+def input_of(*messages: Msg) -> InputAccepted:
+    """The record of an input."""
+    return InputAccepted(messages)
+
+
 ASKED: Final = replace(Msg.assistant(*CALLS), id="asked")
 TALK: Final = AgentState(
     session_id="s1", user_id="alice", context=History.of(said("u1"), answered("a1"), said("u2"), ASKED)
