@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -97,7 +97,7 @@ class LoggedSession:
             SessionBusy: Another process had it for longer than the holder waits.
             LogUnreadable: Its log cannot be read.
         """
-        lease = await _acquired(store, key, holder)
+        lease = await _acquired(store, key, holder, runtime.jitter)
         try:
             folded = await (fold_whole(store, key) if holder.whole else fold(store, key, cache))
         except BaseException:
@@ -119,8 +119,8 @@ class LoggedSession:
 
     @property
     def pending(self) -> bool:
-        """Whether something is noted that is not in the log."""
-        return bool(self._noted)
+        """Whether something is noted that is not in the log, or never will be."""
+        return bool(self._noted) or self._lost is not None
 
     def record(self, record: Record, /) -> AgentState:
         """Change the state, and note why."""
@@ -164,7 +164,7 @@ class LoggedSession:
             LeaseLost: Somebody else has the session by now; nothing was written.
             StoreUnavailable: The store cannot be reached.
         """
-        if self._noted:
+        if self.pending:
             await to_the_end(self._write())
 
     async def save(self) -> None:
@@ -227,7 +227,7 @@ class LoggedSession:
             logger().warning("lease_not_released", error=type(error).__name__)
 
 
-async def _acquired(store: SessionStore, key: SessionKey, holder: Holder) -> Lease:
+async def _acquired(store: SessionStore, key: SessionKey, holder: Holder, jitter: Callable[[], float]) -> Lease:
     """The lease; waits for whoever has it."""
     loop = asyncio.get_running_loop()
     until, wait = loop.time() + holder.wait, _FIRST_WAIT
@@ -238,7 +238,8 @@ async def _acquired(store: SessionStore, key: SessionKey, holder: Holder) -> Lea
             left = until - loop.time()
             if left <= 0:
                 raise
-        await asyncio.sleep(min(wait, left))
+        # By chance, or all who began to wait together would ask at the same moments, and one of them get it at each.
+        await asyncio.sleep(min(_FIRST_WAIT + jitter() * (wait - _FIRST_WAIT), left))
         wait = min(2 * wait, _LONGEST_WAIT)
 
 
