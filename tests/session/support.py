@@ -96,6 +96,7 @@ SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
 async def opened(
     store: SessionStore,
     *,
+    key: SessionKey = KEY,
     cache: FoldCache | None = None,
     run_id: str = "run1",
     wait: float = 0.0,
@@ -106,12 +107,12 @@ async def opened(
     """The session, in the hands of a run."""
     holder = Holder(name="test", run_id=run_id, turn_id="turn1", wait=wait, lease=lease, whole=whole)
     runtime = runtime or Runtime()
-    return await LoggedSession.open(KEY, store=store, runtime=runtime, cache=cache or FoldCache(), holder=holder)
+    return await LoggedSession.open(key, store=store, runtime=runtime, cache=cache or FoldCache(), holder=holder)
 
 
-async def crashed(store: SessionStore, *records: Record) -> None:
+async def crashed(store: SessionStore, *records: Record, key: SessionKey = KEY) -> None:
     """Leave a session as a process does that dies after its last write, when its lease has run out."""
-    session = await opened(store)
+    session = await opened(store, key=key)
     session.begin()
     for record in records:
         session.record(record)
