@@ -341,13 +341,16 @@ class Agent(ABC, Generic[OptionsT]):
             StateConflict: The session's state is no longer the expected one; nothing was changed.
             SessionBusy: The session's turn did not come in time.
         """
+        options = self.options
         async with self._opened(self.prepared_call(None, context)) as session:
-            if session.state != expected:
+            # Where only the log holds what compactions have replaced, one of the two may be without it.
+            if session.state.to_json(with_replaced=False) != expected.to_json(with_replaced=False):
                 raise StateConflict(
                     f"the state of session {session.state.session_id!r} is no longer the one that its replacement was "
                     "made from: read it again"
                 )
-            session.record(StateReplaced(state.to_json().decode(), reason))
+            named = replace(state, context=state.context.identified(lambda: options.runtime.ids.new_id("message")))
+            session.record(StateReplaced(named.to_json().decode(), reason))
             await session.save()
             return session.state
 

@@ -180,7 +180,7 @@ class Run:
         self._steps_ended: asyncio.Future[Step | None] | None = None
         self._turn_awaited: asyncio.Task[None] | None = None
         self._steps = SingleAssignmentDisposable()
-        self._interrupted = self._refused = self._has_turn = False
+        self._interrupted = self._refused = self._has_turn = self._taken_in = False
         self._handle: RunHandle | None = None
         self.ended: Future[None] = Future()
 
@@ -273,7 +273,8 @@ class Run:
         try:
             result = await self._answer(session, scheduler)
         except BaseException as error:
-            self._close_calls(session, closable_calls(session.state.context))
+            if self._taken_in:  # else the calls still wait for whom they waited for
+                self._close_calls(session, closable_calls(session.state.context))
             failed = isinstance(error, Exception)
             session.end("failed" if failed else "interrupted", error.code if isinstance(error, AgentScopeError) else "")
             await _save_after(session, error)
@@ -285,6 +286,7 @@ class Run:
     async def _answer(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """The input goes in, the steps run, the result comes out."""
         records = self._call.take_in(session)
+        self._taken_in = True
         self._handle = run = self._call.handle(self.emit, session)
         first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
         if any(isinstance(record, CallsConfirmed | CallsExecuted) for record in records):

@@ -509,7 +509,13 @@ class StateReplaced:
     reason: str
 
     def apply(self, state: AgentState) -> AgentState:
-        return replace(AgentState.from_json(self.state.encode()), session_id=state.session_id, user_id=state.user_id)
+        after = AgentState.from_json(self.state.encode())
+        known = {each.id: each.replaced for each in state.compactions}
+        compactions = tuple(  # one that was read without what it had replaced is still the same
+            each if each.replaced.leaves else replace(each, replaced=known.get(each.id, each.replaced))
+            for each in after.compactions
+        )
+        return replace(after, session_id=state.session_id, user_id=state.user_id, compactions=compactions)
 
 
 def _compaction(decision: CompactionDecision, at: str, before: History, after: History) -> Compaction:

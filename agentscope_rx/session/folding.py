@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final, cast
 
-from agentscope_rx.errors import LogUnreadable, StateUnreadable
+from agentscope_rx.errors import LogUnreadable, StateUnreadable, UndoRefused
 from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
 from agentscope_rx.recent import Recent
@@ -76,15 +77,22 @@ async def fold(store: SessionStore, key: SessionKey, cache: FoldCache) -> Folded
         StateUnreadable: The session was kept without a log.
     """
     begin = Folded(state=AgentState(session_id=key.session_id, user_id=key.user_id))
-    known = cache.find(store, key)
-    if known is not None and known.seq:
-        last = await store.read_after(key, known.seq - 1, limit=1)
-        if last and mark_of(last[0]) == known.mark:
-            return await _extended(known, store, key)
-    return await _extended(await _from_checkpoint(begin, store, key), store, key)
+    known = await _still_there(cache.find(store, key), store, key)
+    try:
+        return await _extended(known or await _from_checkpoint(begin, store, key), store, key)
+    except UndoRefused:  # a compaction was undone whose messages only the log holds
+        return await fold_whole(store, key)
 
 
-async def records(store: SessionStore, key: SessionKey, after: int) -> AsyncIterator[tuple[bytes, LogRecord]]:
+async def _still_there(known: Folded | None, store: SessionStore, key: SessionKey) -> Folded | None:
+    """What is known of a session, if that was not deleted and begun anew since."""
+    if known is None or not known.seq:
+        return None
+    last = await store.read_after(key, known.seq - 1, limit=1)
+    return known if last and mark_of(last[0]) == known.mark else None
+
+
+async def records(store: SessionStore, key: SessionKey, after: int) -> AsyncGenerator[tuple[bytes, LogRecord]]:
     """The records behind a number, page by page."""
     while True:
         page = await store.read_after(key, after, limit=_PAGE)
@@ -100,8 +108,9 @@ async def records(store: SessionStore, key: SessionKey, after: int) -> AsyncIter
 
 async def _extended(begin: Folded, store: SessionStore, key: SessionKey) -> Folded:
     state, seq, last = begin.state, begin.seq, b""
-    async for body, record in records(store, key, seq):
-        state, seq, last = record.applied_to(state), record.seq, body
+    async with aclosing(records(store, key, seq)) as new:
+        async for body, record in new:
+            state, seq, last = record.applied_to(state), record.seq, body
     if seq == begin.seq:
         return begin
     return Folded(

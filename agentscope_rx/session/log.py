@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 from agentscope_rx.compactions import Compaction
 from agentscope_rx.frozen import frozen
@@ -56,17 +57,18 @@ class SessionLog:
         """
         return [LogRecord.from_json(body) for body in await self._store.read_after(self._key, seq, limit=limit)]
 
-    async def scan(self, after: int = 0, through: int | None = None) -> AsyncIterator[LogRecord]:
+    async def scan(self, after: int = 0, through: int | None = None) -> AsyncGenerator[LogRecord]:
         """All records behind a number, one by one.
 
         Args:
             after: The last record that is known.
             through: The last one that is wanted; None = to the end.
         """
-        async for _, record in records(self._store, self._key, after):
-            if through is not None and record.seq > through:
-                return
-            yield record
+        async with aclosing(records(self._store, self._key, after)) as found:
+            async for _, record in found:
+                if through is not None and record.seq > through:
+                    return
+                yield record
 
     async def project(self) -> Projection:
         """The session as it is now."""
@@ -82,8 +84,9 @@ class SessionLog:
     async def transcript(self) -> Sequence[Msg]:
         """All messages that were ever said, oldest first, word for word: no compaction and no offload shortens it."""
         transcript = Transcript()
-        async for record in self.scan():
-            transcript.take(record)
+        async with aclosing(self.scan()) as found:
+            async for record in found:
+                transcript.take(record)
         return transcript.messages
 
     async def compactions(self) -> Sequence[Compaction]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, cast
 
-from agentscope_rx.errors import LogUnreadable
+from agentscope_rx.errors import InvalidToolPairs, LogUnreadable, StateUnreadable
 from agentscope_rx.frozen import frozen
 from agentscope_rx.session.codecs import codec_for, codec_of
 from agentscope_rx.state import AgentState, Record
 from agentscope_rx.wire import from_json, to_json
 
 SCHEMA_VERSION: Final = 1
+_KINDS: Final = (("seq", int), ("occurredAt", int), ("type", str), ("version", int), ("required", bool))
 
 
 @frozen
@@ -74,6 +75,8 @@ class LogRecord:
             if fields["schemaVersion"] != SCHEMA_VERSION:
                 found = fields["schemaVersion"]
                 raise LogUnreadable(f"a record has the schema version {found!r}; this library reads {SCHEMA_VERSION}")
+            if not all(isinstance(fields[name], kind) for name, kind in _KINDS):
+                raise TypeError
             return cls(
                 seq=fields["seq"],
                 event_id=fields["eventId"],
@@ -93,11 +96,18 @@ class LogRecord:
         """The state after this record.
 
         Raises:
-            LogUnreadable: Its type is not known and it is required, or its payload cannot be read.
+            LogUnreadable: Its type is not known and it is required, its payload cannot be read, or it does not fit
+                what came before.
+            UndoRefused: It undoes a compaction, and the state does not hold what that has replaced.
         """
         codec = codec_for(self.type)
         if codec is not None:
-            return codec.read(self.version, self.payload, state).apply(state)
+            try:
+                return codec.read(self.version, self.payload, state).apply(state)
+            except (InvalidToolPairs, StateUnreadable) as error:
+                raise LogUnreadable(
+                    f"record {self.seq} ({self.type}) does not fit what came before it: {error}"
+                ) from None
         if self.required:
             raise LogUnreadable(
                 f"record {self.seq} has the type {self.type!r}, which is not known here and is required"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from agentscope_rx.errors import LeaseLost, SessionBusy
+from agentscope_rx.errors import LeaseLost, SessionBusy, StateConflict
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
 from agentscope_rx.runtime import Runtime
-from agentscope_rx.session.folding import FoldCache, Folded, checkpoint_json, fold, fold_whole, mark_of
+from agentscope_rx.session.folding import FoldCache, Folded, checkpoint_json, fold, fold_whole, is_checkpoint, mark_of
 from agentscope_rx.session.log_record import Origin, written
 from agentscope_rx.state import AgentState, Record, RecoveryApplied, RunEnded, RunStarted
 from agentscope_rx.stores import SessionKey, SessionStore
@@ -97,7 +97,7 @@ class LoggedSession:
             SessionBusy: Another process had it for longer than the holder waits.
             LogUnreadable: Its log cannot be read.
         """
-        lease = await _acquired(store, key, holder)
+        lease = await _acquired(store, key, holder, runtime.jitter)
         try:
             folded = await (fold_whole(store, key) if holder.whole else fold(store, key, cache))
         except BaseException:
@@ -119,8 +119,8 @@ class LoggedSession:
 
     @property
     def pending(self) -> bool:
-        """Whether something is noted that is not in the log."""
-        return bool(self._noted)
+        """Whether something is noted that is not in the log, or never will be."""
+        return bool(self._noted) or self._lost is not None
 
     def record(self, record: Record, /) -> AgentState:
         """Change the state, and note why."""
@@ -164,7 +164,7 @@ class LoggedSession:
             LeaseLost: Somebody else has the session by now; nothing was written.
             StoreUnavailable: The store cannot be reached.
         """
-        if self._noted:
+        if self.pending:
             await to_the_end(self._write())
 
     async def save(self) -> None:
@@ -174,10 +174,8 @@ class LoggedSession:
             await to_the_end(self._checkpoint())
 
     async def close(self) -> None:
-        """Give the session back."""
+        """Give the session back; who is cancelled waits until it is."""
         self._renewing.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._renewing
         await to_the_end(self._release())
 
     async def _write(self) -> None:
@@ -197,13 +195,16 @@ class LoggedSession:
             self._cache.keep(self._store, self._lease.key, self._folded)
 
     async def _checkpoint(self) -> None:
-        folded = self._folded
-        version = await self._store.put(
-            self._lease.key,
-            checkpoint_json(folded),
-            expected_version=folded.checkpoint_version,
-            fence=self._lease.fence,
-        )
+        folded, body = self._folded, checkpoint_json(self._folded)
+        key, fence = self._lease.key, self._lease.fence
+        try:
+            version = await self._store.put(key, body, expected_version=folded.checkpoint_version, fence=fence)
+        except StateConflict:
+            # Another process has kept one since this one read the session. It is older: nobody else writes now.
+            stored = await self._store.get(key)
+            if stored is None or not is_checkpoint(stored.body):
+                raise
+            version = await self._store.put(key, body, expected_version=stored.version, fence=fence)
         self._folded = replace(folded, checkpoint_version=version, checkpoint_seq=folded.seq)
         self._cache.keep(self._store, self._lease.key, self._folded)
 
@@ -219,13 +220,14 @@ class LoggedSession:
                 logger().warning("lease_not_renewed", error=type(error).__name__)
 
     async def _release(self) -> None:
+        await asyncio.wait({self._renewing})
         try:
             await self._store.release(self._lease)
         except Exception as error:  # it runs out by itself
             logger().warning("lease_not_released", error=type(error).__name__)
 
 
-async def _acquired(store: SessionStore, key: SessionKey, holder: Holder) -> Lease:
+async def _acquired(store: SessionStore, key: SessionKey, holder: Holder, jitter: Callable[[], float]) -> Lease:
     """The lease; waits for whoever has it."""
     loop = asyncio.get_running_loop()
     until, wait = loop.time() + holder.wait, _FIRST_WAIT
@@ -236,7 +238,8 @@ async def _acquired(store: SessionStore, key: SessionKey, holder: Holder) -> Lea
             left = until - loop.time()
             if left <= 0:
                 raise
-        await asyncio.sleep(min(wait, left))
+        # By chance, or all who began to wait together would ask at the same moments, and one of them get it at each.
+        await asyncio.sleep(min(_FIRST_WAIT + jitter() * (wait - _FIRST_WAIT), left))
         wait = min(2 * wait, _LONGEST_WAIT)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentscope_rx import ContextPolicy
 from agentscope_rx.compaction import ToolResultEvictionConfig
 from agentscope_rx.compactions import CompactionOutcome
@@ -18,7 +20,7 @@ from agentscope_rx.context.counting import counter_for
 from agentscope_rx.errors import ContextBudgetExceeded
 from agentscope_rx.history import Exchange
 from agentscope_rx.messages import Msg
-from agentscope_rx.stores import JsonFileStore
+from agentscope_rx.stores import JsonFileStore, SessionKey
 from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing.fake_provider import RecordedRequest, ScriptedReply, from_case
 from agentscope_rx.tools.file_tools import FileTools
@@ -26,6 +28,8 @@ from agentscope_rx.workspace import InMemoryWorkspace, LocalWorkspace
 from tests.cases import case
 from tests.cases.long_sessions import ALICE, LongSession, Script, conversation_of, long_session, options_of
 from tests.cases.playing import CaseTool, calls_of
+from tests.stores.conftest import Place
+from tests.stores.places import store_at
 
 ROOT = Path(__file__).parents[2]
 POINTER = re.compile(r"kept in the file (\S+)\]")
@@ -194,12 +198,14 @@ import asyncio, json, sys
 from agentscope_rx import RuntimeContext
 from agentscope_rx.harness_agent import HarnessAgent
 from agentscope_rx.models import HttpxChatModel
+from tests.stores.places import store_at
 
 async def main() -> None:
-    folder, url, eviction, said = sys.argv[1:]
+    folder, place, url, eviction, said = sys.argv[1:]
     model = HttpxChatModel("fake-model", base_url=url, api_key="test-key")
     builder = HarnessAgent.builder(
-        name="tester", model=model, workspace=folder, tool_result_eviction=json.loads(eviction)
+        name="tester", model=model, workspace=folder, tool_result_eviction=json.loads(eviction),
+        state_store=store_at(place),
     )
     found = {"transforms": []}
     async with builder.build() as agent:
@@ -215,9 +221,9 @@ asyncio.run(main())
 """
 
 
-async def in_a_fresh_process(session: LongSession, eviction: Any, said: str) -> dict[str, Any]:
+async def in_a_fresh_process(session: LongSession, at: str, eviction: Any, said: str) -> dict[str, Any]:
     """A call by an agent of another process; what its manifests say, and its answer."""
-    command = [str(session.folder), session.provider.base_url, json.dumps(eviction), said]
+    command = [str(session.folder), at, session.provider.base_url, json.dumps(eviction), said]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", FRESH, *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
@@ -226,23 +232,26 @@ async def in_a_fresh_process(session: LongSession, eviction: Any, said: str) -> 
     return json.loads(out)
 
 
-async def test_o34_what_the_model_sees_is_what_is_saved(tmp_path: Path) -> None:
-    """The request, the stored state and the first request of a fresh process hold one shortened text."""
+@pytest.mark.parametrize("place", ["files", "redis"], indirect=True)
+async def test_o34_what_the_model_sees_is_what_is_saved(place: Place, tmp_path: Path) -> None:
+    """The request, the stored state and the first request of a fresh process hold one shortened text; the log holds
+    the original."""
+    at = place()
     the = case("O34")
     original, config = the["tools"]["execute"], the["config"]["tool_result_eviction"]
     script = Script([*the["model"], {"text": "seen again"}])
-    options = options_of(the["config"])
+    options: dict[str, Any] = {"state_store": store_at(at), **options_of(the["config"])}
     async with long_session(tmp_path, script, tools=the["tools"], **options) as session:
         seen = await session.watch("go")
         assert (seen.error, seen.result.text) == (None, "seen")
-        fresh = await in_a_fresh_process(session, config, the["then"]["content"])
+        fresh = await in_a_fresh_process(session, at, config, the["then"]["content"])
         assert fresh == {"text": "seen again", "transforms": [[]]}
         assert [list(each.transforms) for each in seen.manifests()] == [[], ["tool_result_offload"]]
         assert len(session.tools["execute"].calls) == 1
         assert (len(session.main), len(session.summary)) == (3, 0)
         (shown,) = results_of(session.main[1]).values()
         (later,) = results_of(session.main[2]).values()
-        (saved,) = saved_results(tmp_path)
+        (saved,) = await saved_results(at)
         assert shown == later == saved
         (path,) = pointers([shown])
         assert not path.startswith(("/", "~", "."))
@@ -257,11 +266,16 @@ async def test_o34_what_the_model_sees_is_what_is_saved(tmp_path: Path) -> None:
             each.tool_result for each in (await session.agent.state(ALICE)).context.messages if each.tool_result
         ]
         assert result.text == shown
+        log = session.agent.session_log(ALICE)
+        (recorded,) = [each.payload async for each in log.scan() if each.type == "tool/results"]
+        assert recorded["messages"][0]["content"][0]["output"][0]["text"] == original
+        assert [each.tool_result.text for each in await log.transcript() if each.tool_result] == [original]
 
 
-def saved_results(folder: Path) -> list[str]:
-    """The texts of the tool results in the file of the session, read without the library."""
-    (file,) = folder.rglob("state.json")
-    messages = json.loads(file.read_bytes())["state"]["state"]["context"]
+async def saved_results(at: str) -> list[str]:
+    """The texts of the tool results in what is stored of the session, read as plain JSON."""
+    stored = await store_at(at).get(SessionKey(agent_id="tester", user_id="alice", session_id="s1"))
+    assert stored is not None
+    messages = json.loads(stored.body)["state"]["context"]
     blocks = [block for message in messages for block in message["content"] if block["type"] == "tool_result"]
     return ["\n".join(part["text"] for part in block["output"]) for block in blocks]

@@ -1,0 +1,133 @@
+"""What the tests of the log need: a record of every type, open sessions, and agents as other processes have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final, Unpack
+
+from agentscope_rx.builder import BuilderKeywords
+from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
+from agentscope_rx.history import History, edits_between
+from agentscope_rx.messages import Msg, ToolUseBlock
+from agentscope_rx.react_agent import ReActAgent
+from agentscope_rx.requests import Model
+from agentscope_rx.runtime import Runtime
+from agentscope_rx.session import FoldCache, Holder, LoggedSession
+from agentscope_rx.session.log_record import Origin
+from agentscope_rx.state import (
+    AgentState,
+    CallsClosed,
+    CompactionUndone,
+    ContextCleared,
+    HistoryEdited,
+    InputAccepted,
+    LimitLearned,
+    OutcomesReconciled,
+    Record,
+    RecoveryApplied,
+    ReplyBroken,
+    ReplyRecorded,
+    ResultsRecorded,
+    RunEnded,
+    RunStarted,
+    StateReplaced,
+    ToolsDispatched,
+)
+from agentscope_rx.stores import SessionKey, SessionStore, StateStore
+from agentscope_rx.testing import ScriptedModel
+from agentscope_rx.testing.scripted_model import Scripted
+from tests.strategies import result_of
+
+KEY: Final = SessionKey(agent_id="a1", user_id="alice", session_id="s1")
+WHEN: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+ORIGIN: Final = Origin(event_id="e1", occurred_at=WHEN, run_id="run1", turn_id="turn1", step_id="call1")
+CALLS: Final = (ToolUseBlock(id="c1", name="look", input={"p": 1}), ToolUseBlock(id="c2", name="look"))
+RESULTS: Final = tuple(replace(result_of(call), id=f"r-{call.id}") for call in CALLS)
+DONE: Final = CompactionDecision(
+    outcome=CompactionOutcome.DONE, trigger="messages", id="k1", model="m", tokens_before=90, tokens_after=9
+)
+
+
+def said(id: str, text: str = "") -> Msg:
+    """Something that the user said."""
+    return replace(Msg.user(text or f"words of {id}"), id=id)
+
+
+def answered(id: str, text: str = "") -> Msg:
+    """Something that the model said."""
+    return replace(Msg.assistant(text or f"words of {id}"), id=id)
+
+
+def input_of(*messages: Msg) -> InputAccepted:
+    """The record of an input."""
+    return InputAccepted(messages)
+
+
+ASKED: Final = replace(Msg.assistant(*CALLS), id="asked")
+TALK: Final = AgentState(
+    session_id="s1", user_id="alice", context=History.of(said("u1"), answered("a1"), said("u2"), ASKED)
+)
+SHORTER: Final = HistoryEdited(
+    edits_between(TALK.context, TALK.context.replace_first(2, said("summary"))), DONE, "2026-01-02 03:04:05.678"
+)
+
+#: A record of every type, with the state before it.
+SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
+    (TALK, RunStarted("run1", "turn1")),
+    (replace(TALK, active_run="run1"), RunEnded("run1", "failed", "state_conflict")),
+    (TALK, InputAccepted((said("u3"), said("u4")))),
+    (TALK, CallsClosed(RESULTS)),
+    (TALK, ReplyRecorded(answered("a2"))),
+    (TALK, ReplyBroken(answered("fragment"), answered("kept"))),
+    (TALK, ToolsDispatched(("c1", "c2"))),
+    (TALK, ResultsRecorded(RESULTS, ("web",))),
+    (TALK, SHORTER),
+    (TALK.apply(SHORTER), CompactionUndone("k1", 5)),
+    (TALK, LimitLearned("m", 4_000)),
+    (replace(TALK, active_run="run1", dispatched=("c1",)), RecoveryApplied("run1", ("c1",))),
+    (replace(TALK, dispatched=("c1", "c2")), OutcomesReconciled(RESULTS, "looked it up")),
+    (TALK, ContextCleared("a fresh start")),
+    (TALK, StateReplaced(AgentState(session_id="s", context=History.of(said("other"))).to_json().decode(), "moved")),
+)
+
+
+async def opened(
+    store: SessionStore,
+    *,
+    key: SessionKey = KEY,
+    cache: FoldCache | None = None,
+    run_id: str = "run1",
+    wait: float = 0.0,
+    lease: float = 30.0,
+    whole: bool = False,
+    runtime: Runtime | None = None,
+) -> LoggedSession:
+    """The session, in the hands of a run."""
+    holder = Holder(name="test", run_id=run_id, turn_id="turn1", wait=wait, lease=lease, whole=whole)
+    runtime = runtime or Runtime()
+    return await LoggedSession.open(key, store=store, runtime=runtime, cache=cache or FoldCache(), holder=holder)
+
+
+async def crashed(store: SessionStore, *records: Record, key: SessionKey = KEY) -> None:
+    """Leave a session as a process does that dies after its last write, when its lease has run out."""
+    session = await opened(store, key=key)
+    session.begin()
+    for record in records:
+        session.record(record)
+    await session.barrier()
+    await session.close()
+
+
+def agent_on(
+    store: StateStore,
+    script: Model | Sequence[Scripted] = (),
+    *,
+    own: Runtime | None = None,
+    **options: Unpack[BuilderKeywords],
+) -> ReActAgent:
+    """An agent with a log and a Runtime of its own, as another process has one."""
+    model = ScriptedModel(script) if isinstance(script, Sequence) else script
+    builder = ReActAgent.builder(name="tester", agent_id=KEY.agent_id, model=model, state_store=store, state_only=False)
+    return builder.runtime(own or Runtime()).configured(options).build()
