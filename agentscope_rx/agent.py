@@ -54,6 +54,7 @@ class Agent(ABC, Generic[OptionsT]):
             raise InvalidOption("model", None, "give a Model or a string such as 'openai:gpt-5-mini'")
         if not options.name.strip():
             raise InvalidOption("name", options.name, "an agent needs a name")
+        options.check()
         self.options = options
         self.pipeline = self._make_pipeline(options)
         self._card = ModelCard.of(options.model, options.counter)

@@ -71,7 +71,6 @@ class HarnessAgent(Agent[HarnessOptions]):
         return HarnessBuilder(HarnessAgent, agent.options)
 
     def _make_pipeline(self, options: HarnessOptions) -> Pipeline:
-        options.check()
         return harness_pipeline(options)
 
     async def prepare(

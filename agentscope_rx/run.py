@@ -100,7 +100,8 @@ class Call:
         options, key = self.options, self.options.key_of(self.context)
         store = options.log_store
         if store is None:
-            return await StoredSession.open(key, store=options.store, cache=options.runtime.single(StateCache))
+            cache = options.runtime.single(StateCache)
+            return await StoredSession.open(key, store=options.store, cache=cache, policy=options.conflict_policy)
         holder = Holder(
             name=f"{options.name} in process {getpid()}",
             run_id="" if identity is None else identity.run_id,
@@ -109,8 +110,8 @@ class Call:
             lease=options.lease_seconds,
             whole=whole,
         )
-        cache = options.runtime.single(FoldCache)
-        return await LoggedSession.open(key, store=store, runtime=options.runtime, cache=cache, holder=holder)
+        folds = options.runtime.single(FoldCache)
+        return await LoggedSession.open(key, store=store, runtime=options.runtime, cache=folds, holder=holder)
 
     async def read_state(self) -> AgentState:
         """The session's state, for who only reads it."""

@@ -1,5 +1,6 @@
 """A session while a run is in it."""
 
+from agentscope_rx.session.conflicts import ConflictPolicy as ConflictPolicy
 from agentscope_rx.session.folding import FoldCache as FoldCache
 from agentscope_rx.session.folding import fold as fold
 from agentscope_rx.session.intake import CLOSED_TEXT as CLOSED_TEXT

@@ -63,6 +63,11 @@ class SqlStore:
     def __hash__(self) -> int:
         return hash(self._url)
 
+    @property
+    def local(self) -> bool:
+        """Whether the database is a file or memory of this machine."""
+        return self._url.get_backend_name() == "sqlite"
+
     async def get(self, key: SessionKey, /) -> Stored | None:
         """What is stored under the key."""
         from agentscope_rx.stores import sql_rows
