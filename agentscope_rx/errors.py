@@ -25,6 +25,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from agentscope_rx.secret_names import without_secrets
+
 
 class AgentScopeError(Exception):
     """The root of every error that this library raises."""
@@ -48,11 +50,12 @@ class InvalidOption(ConfigError):
 
     Args:
         option: The option's name, as the user wrote it.
-        value: The refused value.
+        value: The refused value; what is secret in it, by its name, is not shown.
         rule: What a good value looks like.
     """
 
     def __init__(self, option: str, value: object, rule: str) -> None:
+        value = without_secrets(option, value)
         super().__init__(f"{option}={value!r}: {rule}")
         self.option, self.value, self.rule = option, value, rule
 

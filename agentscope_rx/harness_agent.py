@@ -324,4 +324,4 @@ def _configured(option: str, kind: type[ConfigT], config: object, options: Mappi
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = ".".join((option, *map(str, first["loc"])))
-        raise InvalidOption(name, first["input"], first["msg"]) from error
+        raise InvalidOption(name, first["input"], first["msg"]) from None  # pydantic's own words quote the value

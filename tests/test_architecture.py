@@ -27,7 +27,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state runtime_context"
         " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
-        " loop_local recent"
+        " loop_local recent secret_names"
     ),
     "kernel": _names(
         "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"

@@ -55,7 +55,7 @@ class SqlStore:
         self._databases: LoopLocal[Database] = LoopLocal(lambda: _connect(self._url, timeout), _close)
 
     def __repr__(self) -> str:
-        return f"SqlStore({self._url.render_as_string(hide_password=True)!r})"
+        return f"SqlStore({self._url.set(query={}).render_as_string(hide_password=True)!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SqlStore) and other._url == self._url
