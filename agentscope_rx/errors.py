@@ -12,7 +12,7 @@
       SessionError                  StateUnreadable, LogCorrupt, LogUnreadable, StoreUnavailable,
                                     UncertainToolCalls
       RunError                      StepLost, RetryRefused, ConsumerFailed, BufferOverflow, SourceCancelled,
-                                    AgentClosed, RunningLoopError, CommandStopped
+                                    AgentClosed, AgentShuttingDown, RunningLoopError, CommandStopped
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict, FileEditRefused
       TestingError                  ScriptEnded, RealRequestRefused, ConformanceFailed
 
@@ -394,6 +394,10 @@ class SourceCancelled(RunError):
 
 class AgentClosed(RunError):
     """The agent was closed before this call."""
+
+
+class AgentShuttingDown(RunError):
+    """The process is shutting down, and begins nothing new."""
 
 
 class RunningLoopError(RunError):

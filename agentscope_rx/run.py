@@ -17,7 +17,7 @@ from reactivex.disposable import SingleAssignmentDisposable
 import agentscope_rx.events as ev
 from agentscope_rx.bridge import Scope, SourceTask, running_loop
 from agentscope_rx.condensing import REASON_KEY
-from agentscope_rx.errors import AgentClosed, AgentScopeError, ProviderError, UncertainToolCalls
+from agentscope_rx.errors import AgentScopeError, ProviderError, UncertainToolCalls
 from agentscope_rx.frozen import frozen
 from agentscope_rx.live import LiveRuns
 from agentscope_rx.logs import logger
@@ -46,7 +46,7 @@ from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity,
 from agentscope_rx.streams import Sink, loop
 
 _INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."
-_CLOSED: Final = "the agent was closed while this call waited for its session's turn"
+_STOPPED_TEXT: Final = "The work was stopped before it was finished, as the program is ending; it can be gone on with."
 _FAILED_CONCLUSION: Final = "The limit of steps was reached, and the closing summary failed"
 
 
@@ -173,7 +173,9 @@ class Run:
         self._steps_ended: asyncio.Future[Step | None] | None = None
         self._turn_awaited: asyncio.Task[None] | None = None
         self._steps = SingleAssignmentDisposable()
-        self._interrupted = self._refused = self._has_turn = False
+        self._interrupted = self._has_turn = self._stopping = self._stopped = False
+        self._refused: AgentScopeError | None = None
+        self._handle: RunHandle | None = None
         self.ended: Future[None] = Future()
 
     # -- from outside, from any thread ----------------------------------------------------------------------
@@ -182,9 +184,13 @@ class Run:
         """End the run with what it has; its subscriber gets a result that says so."""
         self._from_outside(self._interrupt)
 
-    def refuse(self) -> None:
-        """End a run that still waits for its session's turn; interrupt one that has it."""
-        self._from_outside(self._refuse)
+    def stop(self, error: AgentScopeError) -> None:
+        """End before its tools begin, or before its next step; with the error where it waits for its turn."""
+        self._from_outside(lambda: self._stop(error))
+
+    def refuse(self, error: AgentScopeError) -> None:
+        """End a run that still waits for its session's turn, with the error; interrupt one that has it."""
+        self._from_outside(lambda: self._refuse(error))
 
     def cancel(self) -> None:
         """End the run at once, as if its subscriber had left."""
@@ -202,11 +208,18 @@ class Run:
             self._steps_ended.set_result(None)
             self._steps.dispose()
 
-    def _refuse(self) -> None:
+    def _stop(self, error: AgentScopeError) -> None:
+        self._stopping = True
+        if not self._has_turn:
+            self._refuse(error)
+        elif self._handle is not None:
+            self._handle.stopping = True
+
+    def _refuse(self, error: AgentScopeError) -> None:
         if self._has_turn:
             self._interrupt()
             return
-        self._refused = True
+        self._refused = error
         if self._turn_awaited is not None:
             self._turn_awaited.cancel()
 
@@ -225,8 +238,8 @@ class Run:
 
     async def _take_turn(self, scheduler: abc.SchedulerBase | None) -> None:
         """The session's turn: nobody else is in it meanwhile."""
-        if self._refused:
-            raise AgentClosed(_CLOSED)
+        if self._refused is not None:
+            raise self._refused
         gate = self._runtime.gate((self._options.store, self.key))
         self._turn_awaited = asyncio.current_task()
         try:
@@ -235,9 +248,9 @@ class Run:
                 with self._runtime.single(LiveRuns).open(self._options.store, self.key, self):
                     await self._use_session(scheduler)
         except asyncio.CancelledError:
-            if not self._refused:
+            if self._refused is None:
                 raise
-            raise AgentClosed(_CLOSED) from None
+            raise self._refused from None
         finally:
             self._turn_awaited = None
 
@@ -265,14 +278,15 @@ class Run:
             session.end("failed" if failed else "interrupted", error.code if isinstance(error, AgentScopeError) else "")
             await _save_after(session, error)
             raise
-        session.end(_status(result.reason), result.reason.value)
+        session.end(_status(result.reason), "SHUTDOWN" if self._was_stopped(result) else result.reason.value)
         await session.save()
         return result
 
     async def _answer(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """The input goes in, the steps run, the result comes out."""
         self._call.take_in(session)
-        run = self._call.handle(self.emit, session)
+        self._handle = run = self._call.handle(self.emit, session)
+        run.stopping = self._stopping
         first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
         try:
             last = await self._drive(loop(self._turn, first, self._follow), scheduler)
@@ -280,10 +294,14 @@ class Run:
             if run.previous_request is not None:
                 known = (run.previous_request, run.pressure_level)
                 self._runtime.single(RequestCache).keep(self._options.store, self.key, known)
-        if last is None:
-            self._close_calls(session)
-            return self._announce(session, _INTERRUPTED_TEXT, GenerateReason.INTERRUPTED)
+        if last is None or self._stopped:
+            self._close_calls(session, text=CLOSED_TEXT if last is None else NOT_RUN_TEXT)
+            said = _STOPPED_TEXT if self._stopping else _INTERRUPTED_TEXT
+            return self._announce(session, said, GenerateReason.INTERRUPTED)
         return self._result(session, last)
+
+    def _was_stopped(self, result: Msg) -> bool:
+        return self._stopping and result.reason is GenerateReason.INTERRUPTED
 
     async def _drive(self, steps: Observable[Step], scheduler: abc.SchedulerBase | None) -> Step | None:
         """The steps; None when they were interrupted. Returns when every task below has ended."""
@@ -342,6 +360,9 @@ class Run:
             if reply.text.strip() or step.mode is Mode.ASK_AGAIN:
                 return None
             mode = Mode.ASK_AGAIN
+        if self._stopping:
+            self._stopped = True
+            return None
         number, limit = step.number + 1, self._options.max_iters
         if number >= limit:
             self.emit(ev.ExceedMaxIters(reply_id="", max_iters=limit, current_iter=limit))
@@ -385,12 +406,12 @@ class Run:
         session.record(ReplyRecorded(said))
         return said
 
-    def _close_calls(self, session: OpenSession) -> None:
+    def _close_calls(self, session: OpenSession, *, text: str = CLOSED_TEXT) -> None:
         """Give open calls a result, so that the next call on the session can go on."""
         open_calls = session.state.context.open_calls
         if open_calls:
             intake = self._call.intake()
-            session.record(CallsClosed(tuple(intake.closing(call) for call in open_calls)))
+            session.record(CallsClosed(tuple(intake.closing(call, text=text) for call in open_calls)))
 
 
 _SUSPENDED: Final = frozenset(

@@ -178,6 +178,7 @@ class RunHandle:
         pressure_level: How near to its limit that request was, as it was last told.
         answer_begun: Whether anything of the newest answer had arrived when it failed.
         retry_told: Whether a guard has told already why the request begins again.
+        stopping: Whether the run is to end before its tools begin, or before its next step.
 
     Args:
         emit: Publishes an event.
@@ -202,6 +203,7 @@ class RunHandle:
         "retry_told",
         "running",
         "runtime",
+        "stopping",
         "wording",
     )
 
@@ -223,7 +225,7 @@ class RunHandle:
         self.previous_request: RequestDraft | None = None
         self.estimated_tokens: int | None = None
         self.pressure_level = 0
-        self.retry_told = self.answer_begun = False
+        self.retry_told = self.answer_begun = self.stopping = False
 
     def aside(self) -> RunHandle:
         """The same run for a model call beside the conversation, whose progress is its own."""

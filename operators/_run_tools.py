@@ -46,6 +46,8 @@ def run_tools(*, toolkit: Toolkit) -> Operator:
     def run_tools(step: Step) -> Step | Awaitable[Step]:
         if step.reply is None or not step.reply.tool_calls:
             return step
+        if step.run.stopping:
+            return step  # the calls stay open, and the run says what becomes of them
         return _Batch(step, step.reply.tool_calls, toolkit).run()
 
     return run_tools

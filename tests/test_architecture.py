@@ -35,7 +35,9 @@ LAYERS: Mapping[str, frozenset[str]] = {
     ),
     "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),
     "operators": frozenset({"operators"}),
-    "top": _names("pipelines live run agent react_agent harness_agent builder options harness_options preparation"),
+    "top": _names(
+        "pipelines live shutdown run agent react_agent harness_agent builder options harness_options preparation"
+    ),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),
     "edges": _names("cli server __main__"),
