@@ -144,9 +144,10 @@ async def test_shortening_is_not_merged() -> None:
     await ours.save()
     assert await kept(store) == ["one", "two", "theirs", "ours"]
     assert ours.state.compaction.limits == {"m": 1_000}
+    await saved(store, "theirs again")
     ours.record(said("later"))
     await ours.save()
-    assert await kept(store) == ["one", "two", "theirs", "ours", "later"]
+    assert await kept(store) == ["one", "two", "theirs", "ours", "theirs again", "later"]
 
 
 async def test_a_history_that_was_cleared_is_not_merged() -> None:
