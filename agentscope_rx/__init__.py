@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from agentscope_rx.requests import GenerateOptions as GenerateOptions
     from agentscope_rx.runtime import Runtime as Runtime
     from agentscope_rx.runtime_context import RuntimeContext as RuntimeContext
+    from agentscope_rx.session import ConflictPolicy as ConflictPolicy
+    from agentscope_rx.shutdown import shut_down as shut_down
+    from agentscope_rx.shutdown import shut_down_on_signals as shut_down_on_signals
     from agentscope_rx.stores import InMemoryStore as InMemoryStore
     from agentscope_rx.stores import JsonFileStore as JsonFileStore
     from agentscope_rx.stores import RedisStore as RedisStore
@@ -88,6 +91,9 @@ _HOME = {
     "GenerateOptions": "agentscope_rx.requests",
     "Runtime": "agentscope_rx.runtime",
     "RuntimeContext": "agentscope_rx.runtime_context",
+    "ConflictPolicy": "agentscope_rx.session",
+    "shut_down": "agentscope_rx.shutdown",
+    "shut_down_on_signals": "agentscope_rx.shutdown",
     "InMemoryStore": "agentscope_rx.stores",
     "JsonFileStore": "agentscope_rx.stores",
     "RedisStore": "agentscope_rx.stores",

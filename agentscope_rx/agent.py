@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from agentscope_rx.requests import PURPOSES, Purpose
 from agentscope_rx.run import Call, OpenSession, Run, run_of
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import NOT_RUN_TEXT, SessionLog, messages_of, uncertain_calls
+from agentscope_rx.shutdown import Shutdown, end_runs
 from agentscope_rx.state import (
     AgentState,
     CallsClosed,
@@ -45,7 +45,7 @@ from agentscope_rx.tools.proposals import changed
 
 OptionsT = TypeVar("OptionsT", bound=AgentOptions)
 NOBODY: Final = RuntimeContext()
-_CLOSE_TIMEOUT: Final = 5.0
+_CLOSED: Final = "the agent was closed while this call waited for its session's turn"
 
 
 class Agent(ABC, Generic[OptionsT]):
@@ -70,6 +70,7 @@ class Agent(ABC, Generic[OptionsT]):
             raise InvalidOption("model", None, "give a Model or a string such as 'openai:gpt-5-mini'")
         if not options.name.strip():
             raise InvalidOption("name", options.name, "an agent needs a name")
+        options.check()
         self.options = options
         self.pipeline = self._make_pipeline(options)
         self._card = ModelCard.of(options.model, options.counter)
@@ -143,6 +144,7 @@ class Agent(ABC, Generic[OptionsT]):
         def work(sink: Sink[AgentEvent]) -> Observable[None]:
             if self._closed:
                 raise AgentClosed(f"the agent {self.options.name!r} is closed; build another one from its builder")
+            self.options.runtime.single(Shutdown).check()
             return run_of(call, sink, started=self._started)
 
         return EventStream(run_with_sink(work), label=label)
@@ -302,12 +304,13 @@ class Agent(ABC, Generic[OptionsT]):
     async def _opened(self, call: Call, *, whole: bool = False) -> AsyncGenerator[OpenSession]:
         options = self.options
         gate = options.runtime.gate((options.store, options.key_of(call.context)))
-        async with gate.enter(wait_timeout=options.wait_timeout):
-            session = await call.open_session(whole=whole)
-            try:
-                yield session
-            finally:
-                await session.close()
+        with options.runtime.single(Shutdown).changing():
+            async with gate.enter(wait_timeout=options.wait_timeout):
+                session = await call.open_session(whole=whole)
+                try:
+                    yield session
+                finally:
+                    await session.close()
 
     # -- sessions -------------------------------------------------------------------------------------------
 
@@ -410,17 +413,15 @@ class Agent(ABC, Generic[OptionsT]):
         """Refuse all later calls; runs that are open go on."""
         self._closed = True
 
-    async def close(self) -> None:
-        """Interrupt open runs, wait up to 5 s for them, then cancel what is left. Later calls are refused."""
+    async def close(self, *, grace: float = 0.0) -> None:
+        """Interrupt open runs, wait up to 5 s for them, then cancel what is left. Later calls are refused.
+
+        Args:
+            grace: Seconds that runs have before that, to come to where they can stop: until the model has answered,
+                or the tools are done.
+        """
         self.refuse()
-        for end in (Run.refuse, Run.cancel):
-            with self._lock:
-                open_runs = tuple(self._runs)
-            for run in open_runs:
-                end(run)
-            waiting = [asyncio.wrap_future(run.ended) for run in open_runs]
-            if waiting:
-                await asyncio.wait(waiting, timeout=_CLOSE_TIMEOUT)
+        await end_runs(self._open_runs, AgentClosed(_CLOSED), grace=grace)
 
     async def __aenter__(self) -> Self:
         return self
@@ -460,7 +461,12 @@ class Agent(ABC, Generic[OptionsT]):
     def _started(self, run: Run) -> None:
         with self._lock:
             self._runs.add(run)
+        self.options.runtime.single(Shutdown).entered(run)
         run.ended.add_done_callback(lambda _: self._forget(run))
+
+    def _open_runs(self) -> tuple[Run, ...]:
+        with self._lock:
+            return tuple(self._runs)
 
     def _forget(self, run: Run) -> None:
         with self._lock:

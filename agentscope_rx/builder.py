@@ -18,12 +18,12 @@ from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.messages import Msg
 from agentscope_rx.operators import ChunkOperator, SystemPrompt
-from agentscope_rx.options import AgentOptions, Arrangement, mode_of
+from agentscope_rx.options import AgentOptions, Arrangement, SessionKeys, mode_of
 from agentscope_rx.permission_context import PermissionMode, PermissionRule, WorkingDirectory
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import UncertainCalls, messages_of
+from agentscope_rx.session import ConflictPolicy, UncertainCalls, messages_of
 from agentscope_rx.stores import StateStore
 from agentscope_rx.stores.keys import check_identifier
 from agentscope_rx.tools import Tool, Toolkit
@@ -52,6 +52,8 @@ class BuilderKeywords(TypedDict, total=False):
     chunk_operators: Iterable[ChunkOperator]
     pipeline: Arrangement
     state_store: StateStore
+    session_key: SessionKeys
+    conflict_policy: ConflictPolicy
     state_only: bool
     lease_seconds: float
     uncertain_calls: UncertainCalls
@@ -194,6 +196,38 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """
         check_is("state_only", only, bool, "True or False")
         return self._with(state_only=only)
+
+    def session_key(self, key_of: SessionKeys) -> Self:
+        """Under which keys sessions are kept: a function of a context, which names its session, and an agent's id.
+
+        Without it a key is made of agent, user and session as they are. It must give the same key for the same
+        context. What tells tenants apart belongs into the user: the files of large results and the tools that look
+        at other sessions of the caller go by that.
+
+        Examples:
+            >>> from agentscope_rx import ReActAgent, RuntimeContext
+            >>> from agentscope_rx.stores import SessionKey
+            >>> from agentscope_rx.testing import ScriptedModel
+            >>> def by_tenant(context: RuntimeContext, agent_id: str) -> SessionKey:
+            ...     user = f"{context.attributes['tenant']:d}/{context.user_id or ''}"  # a number holds no slash
+            ...     return SessionKey(agent_id=agent_id, user_id=user, session_id=context.session_id or "")
+            >>> agent = ReActAgent.builder(name="a", model=ScriptedModel(["Hi."]), session_key=by_tenant).build()
+            >>> alice = RuntimeContext(user_id="alice", session_id="s1", attributes={"tenant": 7})
+            >>> agent.call("Hello.", alice).run().text
+            'Hi.'
+            >>> agent.options.key_of(alice).user_id
+            '7/alice'
+        """
+        if not callable(key_of):
+            raise InvalidOption("session_key", key_of, "a function of a RuntimeContext and an agent id")
+        return self._with(session_key=key_of)
+
+    def conflict_policy(self, policy: ConflictPolicy) -> Self:
+        """What becomes of a state whose session another process has saved meanwhile, where there is no log: `fail`
+        (the default), `overwrite` what they saved, or `append_merge`: add what was said here behind it."""
+        if policy not in tuple(ConflictPolicy):
+            raise InvalidOption("conflict_policy", policy, f"one of {', '.join(ConflictPolicy)}")
+        return self._with(conflict_policy=ConflictPolicy(policy))
 
     def lease_seconds(self, seconds: float) -> Self:
         """After how long another process may go on with a session whose process has died; 30 by default."""

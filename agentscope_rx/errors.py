@@ -14,7 +14,8 @@
                                     UncertainToolCalls, TaskRefused(ValueError), InteractionPending,
                                     InteractionMismatch
       RunError                      StepLost, RetryRefused, OutputInvalid, ConsumerFailed, BufferOverflow,
-                                    SourceCancelled, AgentClosed, RunningLoopError, CommandStopped
+                                    SourceCancelled, AgentClosed, AgentShuttingDown, RunningLoopError,
+                                    CommandStopped
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict, FileEditRefused
       TestingError                  ScriptEnded, RealRequestRefused, ConformanceFailed
 
@@ -29,6 +30,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from agentscope_rx.interactions import PendingCall
+
+from agentscope_rx.secret_names import without_secrets
 
 
 class AgentScopeError(Exception):
@@ -53,11 +56,12 @@ class InvalidOption(ConfigError):
 
     Args:
         option: The option's name, as the user wrote it.
-        value: The refused value.
+        value: The refused value; what is secret in it, by its name, is not shown.
         rule: What a good value looks like.
     """
 
     def __init__(self, option: str, value: object, rule: str) -> None:
+        value = without_secrets(option, value)
         super().__init__(f"{option}={value!r}: {rule}")
         self.option, self.value, self.rule = option, value, rule
 
@@ -428,6 +432,10 @@ class SourceCancelled(RunError):
 
 class AgentClosed(RunError):
     """The agent was closed before this call."""
+
+
+class AgentShuttingDown(RunError):
+    """The process is shutting down, and begins nothing new."""
 
 
 class RunningLoopError(RunError):

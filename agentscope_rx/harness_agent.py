@@ -75,7 +75,6 @@ class HarnessAgent(Agent[HarnessOptions]):
         return HarnessBuilder(HarnessAgent, agent.options)
 
     def _make_pipeline(self, options: HarnessOptions) -> Pipeline:
-        options.check()
         return harness_pipeline(options)
 
     async def prepare(
@@ -397,4 +396,4 @@ def _configured(option: str, kind: type[ConfigT], config: object, options: Mappi
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         name = ".".join((option, *map(str, first["loc"])))
-        raise InvalidOption(name, first["input"], first["msg"]) from error
+        raise InvalidOption(name, first["input"], first["msg"]) from None  # pydantic's own words quote the value

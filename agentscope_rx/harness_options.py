@@ -24,6 +24,7 @@ from agentscope_rx.options import AgentOptions
 from agentscope_rx.requests import Model
 from agentscope_rx.step import ModelCard
 from agentscope_rx.stores import JsonFileStore, StateStore
+from agentscope_rx.stores.store import is_local
 from agentscope_rx.tasks import PlanModeConfig, TaskContextOptions, requirements
 from agentscope_rx.tasks.plan_mode import plan_tools
 from agentscope_rx.tasks.projection import TaskProjection
@@ -31,6 +32,7 @@ from agentscope_rx.tasks.requirements import task_requirement_propose
 from agentscope_rx.tools import Tool, ToolContext
 from agentscope_rx.tools.session_tool import session_file_tools
 from agentscope_rx.workspace import RUNTIME_FOLDER, HidingWorkspace, LocalWorkspace, WorkspaceFS, resolve_path
+from agentscope_rx.workspace.filesystem import is_shared
 
 WORKSPACE_VARIABLE: Final = "AGENTSCOPE_WORKSPACE"
 _DEFAULT_WORKSPACE: Final = Path(".agentscope") / "workspace"
@@ -177,8 +179,12 @@ class HarnessOptions(AgentOptions):
         """Refuse what could never be sent.
 
         Raises:
-            InvalidOption: The model's window has no room for input beside the answer.
+            InvalidOption: The model's window has no room for input beside the answer, or choices exclude each other.
         """
+        super().check()
+        if not isinstance(self.workspace, Path | None) and is_shared(self.workspace) and is_local(self.store):
+            rule = "keeps sessions on this machine, and others share the workspace: give a RedisStore or a SqlStore"
+            raise InvalidOption("state_store", self.store, f"{rule} on a server")
         for model in (self.model, self.fallback_model):
             if model is not None:
                 check_room(model.context_window, self.generate_options, self.context_policy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias, cast
 
@@ -17,6 +17,7 @@ from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.session.conflicts import ConflictPolicy
 from agentscope_rx.session.intake import UncertainCalls
 from agentscope_rx.session.logged import LEASE_SECONDS
 from agentscope_rx.step import ModelCard
@@ -28,6 +29,9 @@ from agentscope_rx.tools import Tool, Toolkit
 from agentscope_rx.tools.outputs import OutputSpec, OutputTool
 
 Arrangement: TypeAlias = Callable[[Pipeline], Pipeline]
+
+#: Says under which key a session is kept, from a context that names its session and the id of an agent.
+SessionKeys: TypeAlias = Callable[[RuntimeContext, str], SessionKey]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,8 @@ class AgentOptions:
     state_store: StateStore | None = None
     default_session_id: str = ""
     wait_timeout: float = 300.0
+    session_key: SessionKeys | None = None
+    conflict_policy: ConflictPolicy = ConflictPolicy.FAIL
     state_only: bool = True
     lease_seconds: float = LEASE_SECONDS
     uncertain_calls: UncertainCalls = UncertainCalls.TELL
@@ -128,17 +134,37 @@ class AgentOptions:
             raise InvalidOption("state_store", store, rule)
         return cast("SessionStore", store)
 
-    def key_of(self, context: RuntimeContext) -> SessionKey:
-        """The session that a context means.
+    def check(self) -> None:
+        """Refuse choices that exclude each other.
 
         Raises:
-            InvalidIdentifier: An id of the context cannot be one.
-            InvalidOption: It is no context.
+            InvalidOption: Sessions with a log have a policy for conflicts, which they cannot have.
+        """
+        if self.conflict_policy is not ConflictPolicy.FAIL and not self.state_only:
+            rule = "is for state_only(True); a session with a log has one writer at a time, and so no conflicts"
+            raise InvalidOption("conflict_policy", self.conflict_policy.value, rule)
+
+    def key_of(self, context: RuntimeContext, *, agent_id: str = "") -> SessionKey:
+        """The session that a context means: the one place where identities become a key.
+
+        Args:
+            context: For whom.
+            agent_id: The agent whose session it is; this one's where nothing is given.
+
+        Raises:
+            InvalidIdentifier: An id of the context, or of what `session_key` makes of it, cannot be one.
+            InvalidOption: It is no context, or `session_key` gave no key.
         """
         if not isinstance(context, RuntimeContext):  # type: ignore[reportUnnecessaryIsInstance]
             raise InvalidOption("context", context, "a RuntimeContext(...)")
         session_id = self.default_session_id or self.name if context.session_id is None else context.session_id
-        return SessionKey(agent_id=self.id, user_id=context.user_id, session_id=session_id)
+        key = SessionKey(agent_id=agent_id or self.id, user_id=context.user_id, session_id=session_id)
+        if self.session_key is None:
+            return key
+        made = self.session_key(replace(context, session_id=session_id), key.agent_id)
+        if not isinstance(made, SessionKey):  # type: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("session_key", self.session_key, f"gave {made!r}; it must give a SessionKey")
+        return made
 
 
 def mode_of(option: str, mode: PermissionMode | str) -> PermissionMode:

@@ -48,7 +48,7 @@ class GenerateOptions(BaseModel):
         tool_choice: `auto`, `none`, `required`, or the name of a tool.
         parallel_tool_calls: Whether several calls may be made at once.
         response_format: The provider's own description of the wanted form.
-        additional_headers: Further HTTP headers.
+        additional_headers: Further HTTP headers. These three are in no `repr`: they may hold keys.
         additional_body: Further fields of the request's body; they win over all others.
         additional_query: Further parameters of the URL.
     """
@@ -68,9 +68,9 @@ class GenerateOptions(BaseModel):
     tool_choice: str | None = None
     parallel_tool_calls: bool | None = None
     response_format: Mapping[str, object] | None = None
-    additional_headers: Mapping[str, str] = Field(default_factory=dict[str, str])
-    additional_body: Mapping[str, object] = Field(default_factory=dict[str, object])
-    additional_query: Mapping[str, str] = Field(default_factory=dict[str, str])
+    additional_headers: Mapping[str, str] = Field(default_factory=dict[str, str], repr=False)
+    additional_body: Mapping[str, object] = Field(default_factory=dict[str, object], repr=False)
+    additional_query: Mapping[str, str] = Field(default_factory=dict[str, str], repr=False)
 
     def merged(self, other: GenerateOptions) -> GenerateOptions:
         """These options, overruled by those that `other` sets."""

@@ -17,7 +17,7 @@ from reactivex.disposable import SingleAssignmentDisposable
 import agentscope_rx.events as ev
 from agentscope_rx.bridge import Scope, SourceTask, running_loop
 from agentscope_rx.condensing import REASON_KEY
-from agentscope_rx.errors import AgentClosed, AgentScopeError, ProviderError, UncertainToolCalls
+from agentscope_rx.errors import AgentScopeError, ProviderError, UncertainToolCalls
 from agentscope_rx.frozen import frozen
 from agentscope_rx.interactions import Answer
 from agentscope_rx.live import LiveRuns
@@ -50,7 +50,7 @@ from agentscope_rx.streams import Sink, loop
 from agentscope_rx.task_state import TaskContextState
 
 _INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."
-_CLOSED: Final = "the agent was closed while this call waited for its session's turn"
+_STOPPED_TEXT: Final = "The work was stopped before it was finished, as the program is ending; it can be gone on with."
 _FAILED_CONCLUSION: Final = "The limit of steps was reached, and the closing summary failed"
 
 
@@ -106,7 +106,8 @@ class Call:
         options, key = self.options, self.options.key_of(self.context)
         store = options.log_store
         if store is None:
-            return await StoredSession.open(key, store=options.store, cache=options.runtime.single(StateCache))
+            cache = options.runtime.single(StateCache)
+            return await StoredSession.open(key, store=options.store, cache=cache, policy=options.conflict_policy)
         holder = Holder(
             name=f"{options.name} in process {getpid()}",
             run_id="" if identity is None else identity.run_id,
@@ -115,8 +116,8 @@ class Call:
             lease=options.lease_seconds,
             whole=whole,
         )
-        cache = options.runtime.single(FoldCache)
-        return await LoggedSession.open(key, store=store, runtime=options.runtime, cache=cache, holder=holder)
+        folds = options.runtime.single(FoldCache)
+        return await LoggedSession.open(key, store=store, runtime=options.runtime, cache=folds, holder=holder)
 
     async def read_state(self) -> AgentState:
         """The session's state, for who only reads it."""
@@ -180,7 +181,8 @@ class Run:
         self._steps_ended: asyncio.Future[Step | None] | None = None
         self._turn_awaited: asyncio.Task[None] | None = None
         self._steps = SingleAssignmentDisposable()
-        self._interrupted = self._refused = self._has_turn = self._taken_in = False
+        self._interrupted = self._has_turn = self._stopping = self._stopped = self._taken_in = False
+        self._refused: AgentScopeError | None = None
         self._handle: RunHandle | None = None
         self.ended: Future[None] = Future()
 
@@ -190,9 +192,13 @@ class Run:
         """End the run with what it has; its subscriber gets a result that says so."""
         self._from_outside(self._interrupt)
 
-    def refuse(self) -> None:
-        """End a run that still waits for its session's turn; interrupt one that has it."""
-        self._from_outside(self._refuse)
+    def stop(self, error: AgentScopeError) -> None:
+        """End before its tools begin, or before its next step; with the error where it waits for its turn."""
+        self._from_outside(lambda: self._stop(error))
+
+    def refuse(self, error: AgentScopeError) -> None:
+        """End a run that still waits for its session's turn, with the error; interrupt one that has it."""
+        self._from_outside(lambda: self._refuse(error))
 
     def cancel(self) -> None:
         """End the run at once, as if its subscriber had left."""
@@ -215,11 +221,18 @@ class Run:
             self._steps_ended.set_result(None)
             self._steps.dispose()
 
-    def _refuse(self) -> None:
+    def _stop(self, error: AgentScopeError) -> None:
+        self._stopping = True
+        if not self._has_turn:
+            self._refuse(error)
+        elif self._handle is not None:
+            self._handle.stopping = True
+
+    def _refuse(self, error: AgentScopeError) -> None:
         if self._has_turn:
             self._interrupt()
             return
-        self._refused = True
+        self._refused = error
         if self._turn_awaited is not None:
             self._turn_awaited.cancel()
 
@@ -238,8 +251,8 @@ class Run:
 
     async def _take_turn(self, scheduler: abc.SchedulerBase | None) -> None:
         """The session's turn: nobody else is in it meanwhile."""
-        if self._refused:
-            raise AgentClosed(_CLOSED)
+        if self._refused is not None:
+            raise self._refused
         gate = self._runtime.gate((self._options.store, self.key))
         self._turn_awaited = asyncio.current_task()
         try:
@@ -248,9 +261,9 @@ class Run:
                 with self._runtime.single(LiveRuns).open(self._options.store, self.key, self):
                     await self._use_session(scheduler)
         except asyncio.CancelledError:
-            if not self._refused:
+            if self._refused is None:
                 raise
-            raise AgentClosed(_CLOSED) from None
+            raise self._refused from None
         finally:
             self._turn_awaited = None
 
@@ -279,7 +292,7 @@ class Run:
             session.end("failed" if failed else "interrupted", error.code if isinstance(error, AgentScopeError) else "")
             await _save_after(session, error)
             raise
-        session.end(_status(result.reason), result.reason.value)
+        session.end(_status(result.reason), "SHUTDOWN" if self._was_stopped(result) else result.reason.value)
         await session.save()
         return result
 
@@ -288,6 +301,7 @@ class Run:
         records = self._call.take_in(session)
         self._taken_in = True
         self._handle = run = self._call.handle(self.emit, session)
+        run.stopping = self._stopping
         first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
         if any(isinstance(record, CallsConfirmed | CallsExecuted) for record in records):
             first = await self._answered(session, records, first)
@@ -297,10 +311,15 @@ class Run:
             if run.previous_request is not None:
                 known = (run.previous_request, run.pressure_level)
                 self._runtime.single(RequestCache).keep(self._options.store, self.key, known)
-        if last is None:
-            self._close_calls(session, session.state.context.open_calls)
-            return self._announce(session, _INTERRUPTED_TEXT, GenerateReason.INTERRUPTED)
+        if last is None or self._stopped:
+            text = CLOSED_TEXT if last is None else NOT_RUN_TEXT
+            self._close_calls(session, session.state.context.open_calls, text=text)
+            said = _STOPPED_TEXT if self._stopping else _INTERRUPTED_TEXT
+            return self._announce(session, said, GenerateReason.INTERRUPTED)
         return self._result(session, last)
+
+    def _was_stopped(self, result: Msg) -> bool:
+        return self._stopping and result.reason is GenerateReason.INTERRUPTED
 
     async def _answered(self, session: OpenSession, records: Sequence[Record], first: Step) -> Step:
         """The first step after answers: it goes on with the batch that waited for them, if that is still the last.
@@ -375,6 +394,9 @@ class Run:
             if reply.text.strip() or step.mode is Mode.ASK_AGAIN:
                 return None
             mode = Mode.ASK_AGAIN
+        if self._stopping:
+            self._stopped = True
+            return None
         number, limit = step.number + 1, self._options.max_iters
         if number >= limit:
             self.emit(ev.ExceedMaxIters(reply_id="", max_iters=limit, current_iter=limit))
@@ -420,11 +442,11 @@ class Run:
         session.record(ReplyRecorded(said))
         return said
 
-    def _close_calls(self, session: OpenSession, calls: Sequence[ToolUseBlock]) -> None:
+    def _close_calls(self, session: OpenSession, calls: Sequence[ToolUseBlock], *, text: str = CLOSED_TEXT) -> None:
         """Give open calls a result, so that the next call on the session can go on."""
         if calls:
             intake = self._call.intake()
-            session.record(CallsClosed(tuple(intake.closing(call) for call in calls)))
+            session.record(CallsClosed(tuple(intake.closing(call, text=text) for call in calls)))
 
 
 _SUSPENDED: Final = frozenset(

@@ -19,8 +19,8 @@ class RuntimeContext:
     Args:
         user_id: Whose session it is; None = nobody's in particular.
         session_id: Which conversation; None = the agent's default one.
-        attributes: Things by name.
-        values: Things by type, for `get(SomeClass)`.
+        attributes: Things by name; they are in no `repr`, since keys may be among them.
+        values: Things by type, for `get(SomeClass)`; in no `repr` either.
 
     Examples:
         >>> ctx = RuntimeContext(user_id="alice", session_id="change-42", values=(3.5,))
@@ -30,8 +30,8 @@ class RuntimeContext:
 
     user_id: str | None = None
     session_id: str | None = None
-    attributes: Mapping[str, object] = field(default_factory=lambda: NOTHING)
-    values: tuple[object, ...] = ()
+    attributes: Mapping[str, object] = field(default_factory=lambda: NOTHING, repr=False)
+    values: tuple[object, ...] = field(default=(), repr=False)
 
     @overload
     def get(self, key: str, /) -> object | None: ...

@@ -195,6 +195,7 @@ class RunHandle:
         answer_begun: Whether anything of the newest answer had arrived when it failed.
         retry_told: Whether a guard has told already why the request begins again.
         proposals: What the tools that are at work have changed of the session's task; None while none is.
+        stopping: Whether the run is to end before its tools begin, or before its next step.
 
     Args:
         emit: Publishes an event.
@@ -220,6 +221,7 @@ class RunHandle:
         "retry_told",
         "running",
         "runtime",
+        "stopping",
         "wording",
     )
 
@@ -241,7 +243,7 @@ class RunHandle:
         self.previous_request: RequestDraft | None = None
         self.estimated_tokens: int | None = None
         self.pressure_level = 0
-        self.retry_told = self.answer_begun = False
+        self.retry_told = self.answer_begun = self.stopping = False
         self.proposals: TaskProposals | None = None
 
     def aside(self) -> RunHandle:

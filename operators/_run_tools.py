@@ -71,6 +71,8 @@ def run_tools(
     def run_tools(step: Step) -> Step | Awaitable[Step]:
         if step.reply is None or not step.reply.tool_calls:
             return step
+        if step.run.stopping:
+            return step  # the calls stay open, and the run says what becomes of them
         calls = step.reply.tool_calls if step.mode is not Mode.RESUME else step.run.state.context.open_calls
         batch = _Batch(step, calls, toolkit, permissions, plan_mode=plan_mode or PlanModeConfig())
         return batch.run(stop_on_reject=stop_on_reject)

@@ -27,7 +27,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state runtime_context"
         " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
-        " loop_local recent task_state permission_context interactions"
+        " loop_local recent task_state permission_context interactions secret_names"
     ),
     "kernel": _names(
         "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"
@@ -36,7 +36,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),
     "operators": frozenset({"operators"}),
     "top": _names(
-        "pipelines live run agent react_agent harness_agent builder options harness_options preparation verification"
+        "pipelines live shutdown run agent react_agent harness_agent builder options harness_options preparation"
+        " verification"
     ),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),

@@ -1,4 +1,4 @@
-"""The command line: `agentscope-rx run` and `agentscope-rx demo`."""
+"""The command line: `agentscope-rx run`, `context`, `sessions` and `demo`."""
 
 from __future__ import annotations
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import App, CycloptsError, Parameter
 
 from agentscope_rx.__about__ import __version__
+from agentscope_rx.cli import sessions as of_sessions
 from agentscope_rx.cli.context import context as show_context
 from agentscope_rx.cli.demo import DemoOptions
 from agentscope_rx.cli.demo import demo as play_demo
@@ -24,6 +26,7 @@ _CODES: Final = (
 )
 _RUN_DEFAULTS: Final = RunOptions()
 _DEMO_DEFAULTS: Final = DemoOptions()
+_SESSIONS_DEFAULTS: Final = of_sessions.SessionsOptions()
 _Flat = Parameter(name="*")  # the fields of a dataclass as options
 
 app = App(
@@ -69,6 +72,82 @@ async def demo(*, options: Annotated[DemoOptions, _Flat] = _DEMO_DEFAULTS) -> in
         options: With which model, and how fast.
     """
     return await settled(play_demo(options), debug=options.debug)
+
+
+sessions = App(name="sessions", help="Look at sessions, take them elsewhere, and remove old ones.")
+app.command(sessions)
+_Sessions = Annotated[of_sessions.SessionsOptions, _Flat]
+
+
+@sessions.command(name="list")
+async def list_sessions(*, options: _Sessions = _SESSIONS_DEFAULTS) -> int:
+    """Print agent, user and id of all sessions.
+
+    Args:
+        options: Which.
+    """
+    return await settled(of_sessions.list_sessions(options), debug=options.debug)
+
+
+@sessions.command
+async def show(session: str, /, *, last: int = 20, options: _Sessions = _SESSIONS_DEFAULTS) -> int:
+    """Print what was said in a session, word for word, whatever was shortened for the model since.
+
+    Args:
+        session: The session.
+        last: How many messages, the newest; 20 if left out, 0 = all.
+        options: Whose, and where.
+    """
+    return await settled(of_sessions.show(session, options, last=last), debug=options.debug)
+
+
+@sessions.command
+async def tail(
+    session: str, /, *, last: int = 20, follow: bool = False, options: _Sessions = _SESSIONS_DEFAULTS
+) -> int:
+    """Print the newest records of a session's log.
+
+    Args:
+        session: The session.
+        last: How many records; 20 if left out, 0 = all.
+        follow: Go on with those that come, until Ctrl-C.
+        options: Whose, and where.
+    """
+    return await settled(of_sessions.tail(session, options, last=last, follow=follow), debug=options.debug)
+
+
+@sessions.command
+async def export(session: str, /, *, options: _Sessions = _SESSIONS_DEFAULTS) -> int:
+    """Print a session as lines of JSON, for `import`.
+
+    Args:
+        session: The session.
+        options: Whose, and where.
+    """
+    return await settled(of_sessions.export(session, options), debug=options.debug)
+
+
+@sessions.command(name="import")
+async def import_session(file: Path, /, *, session: str | None = None, options: _Sessions = _SESSIONS_DEFAULTS) -> int:
+    """Put an exported session into a store where it is not yet.
+
+    Args:
+        file: What `export` has printed; - = standard input.
+        session: Under which id; its own if left out.
+        options: Whose it becomes, and where.
+    """
+    return await settled(of_sessions.import_session(file, options, session=session), debug=options.debug)
+
+
+@sessions.command
+async def prune(*, older_than: float, options: _Sessions = _SESSIONS_DEFAULTS) -> int:
+    """Delete the sessions, of all agents and users, that nobody has touched for some days.
+
+    Args:
+        older_than: How many days.
+        options: Where.
+    """
+    return await settled(of_sessions.prune(older_than, options), debug=options.debug)
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
 from typing import Any, Final
 
 from agentscope_rx.agent import Agent
@@ -17,9 +17,12 @@ from agentscope_rx.interactions import Answer
 from agentscope_rx.messages import Msg
 from agentscope_rx.pulling import iterate
 from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.shutdown import shut_down_on_signals
 
 #: Seconds that an interruption may take before anything is said about it.
 _PATIENCE: Final = 1.0
+#: Seconds until the run must be where it can stop; containers are killed after ten.
+_GRACE: Final = 6.0
 
 
 async def conduct(
@@ -32,7 +35,8 @@ async def conduct(
 ) -> Msg:
     """Run a task and show it.
 
-    Ctrl-C interrupts the run, which then ends with a result that says so; a second one cancels it.
+    Ctrl-C interrupts the run, which then ends with a result that says so; a second one cancels it. SIGTERM stops it
+    where nothing is lost.
 
     Args:
         agent: Who does it.
@@ -49,7 +53,7 @@ async def conduct(
     stream = agent.stream_events(task, context) if isinstance(task, str) else agent.respond(context, task)
     try:
         with _interruptible(lambda: agent.interrupt(context)):
-            async with aclosing(iterate(stream)) as events:
+            async with _stoppable(agent), aclosing(iterate(stream)) as events:
                 async for event in events:
                     output.show(event)
                     for watch in watchers:
@@ -61,6 +65,12 @@ async def conduct(
     if result is None:
         raise RunError("the run ended without a result")
     return result
+
+
+def _stoppable(agent: Agent[Any]) -> AbstractAsyncContextManager[object]:
+    if threading.current_thread() is not threading.main_thread():  # signals go to the main thread only
+        return nullcontext()
+    return shut_down_on_signals(agent.options.runtime, grace=_GRACE)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit
 
 from agentscope_rx.errors import BadRequest, InvalidOption, ProviderUnreachable, StreamIncomplete
 from agentscope_rx.frozen import frozen
@@ -19,6 +20,7 @@ from agentscope_rx.models.clients import Pools
 from agentscope_rx.models.providers import Endpoint, Provider, shown_url
 from agentscope_rx.models.sse import SseEvent, SseParser
 from agentscope_rx.requests import ModelChunk, ModelRequest
+from agentscope_rx.secret_names import NOT_SHOWN, secrets_of
 from agentscope_rx.wire import from_json
 
 #: Seconds that a server gets after [DONE] to end its answer, so that the connection can be used again.
@@ -125,7 +127,7 @@ class ChatModel(ABC):
             ProviderError: The provider refused the request or reported an error in its answer.
         """
         body = encode(request, model=self._name, provider=self.provider)
-        answer, parser = _Answer(), ChatChunkParser(request.call_id, hide=self._secrets())
+        answer, parser = _Answer(), ChatChunkParser(request.call_id, hide=self._secrets(request))
         async with self._response(request, body) as response, aclosing(_bytes(response)) as incoming:
             try:
                 async for data in incoming:
@@ -159,9 +161,20 @@ class ChatModel(ABC):
     def _sent(self, client: Any, request: ModelRequest, body: bytes) -> AbstractAsyncContextManager[Any]:
         """Send the body; gives the response of status 2xx, whose end closes it."""
 
-    def _secrets(self) -> tuple[str, ...]:
-        """What must not get into an error's message."""
-        return (self._endpoint.api_key,) if self._endpoint.api_key else ()
+    def _secrets(self, request: ModelRequest) -> tuple[str, ...]:
+        """What must not get into an error's message: providers and proxies repeat what they refuse."""
+        options, address = request.options, urlsplit(self._endpoint.base_url)
+        sent = (
+            *secrets_of(self._sent_always()),
+            *secrets_of(options.additional_headers),
+            *secrets_of(options.additional_query),
+            *secrets_of(dict(parse_qsl(address.query))),
+        )
+        return tuple(secret for secret in (self._endpoint.api_key, address.password, *sent) if secret)
+
+    def _sent_always(self) -> Mapping[str, str]:
+        """The headers of every request."""
+        return {}
 
     def _headers(self, request: ModelRequest) -> dict[str, str]:
         """The headers of this request alone, checked, with names in lower case."""
@@ -248,7 +261,7 @@ def checked_headers(option: str, headers: Mapping[str, str]) -> dict[str, str]:
     checked: dict[str, str] = {}
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-            raise InvalidOption(option, {name: "(not shown)"}, "names and values are those that HTTP allows")
+            raise InvalidOption(option, {name: NOT_SHOWN}, "names and values are those that HTTP allows")
         checked[name.lower()] = value
     return checked
 

@@ -73,6 +73,9 @@ class HttpxChatModel(ChatModel):
         if http_client is None and not any(map(find_spec, ("httpx2", "httpx"))):
             raise MissingExtra(type(self).__name__, "httpx")
 
+    def _sent_always(self) -> Mapping[str, str]:
+        return self._own_headers
+
     @asynccontextmanager
     async def _sent(self, client: Any, request: ModelRequest, body: bytes) -> AsyncGenerator[Any]:
         sent = client.build_request(
@@ -94,7 +97,7 @@ class HttpxChatModel(ChatModel):
                     content = await response.aread()
                 except transport_errors():
                     content = b""  # the status says enough
-                raise response_failure(response.status_code, response.headers, content, hide=self._secrets())
+                raise response_failure(response.status_code, response.headers, content, hide=self._secrets(request))
             yield response
         finally:
             await response.aclose()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -77,6 +77,11 @@ class OpenAIChatModel(ChatModel):
         clients = Clients(make=make, close=close, given=client)
         super().__init__(name, endpoint, clients, context_window=context_window, max_output_tokens=max_output_tokens)
 
+    def _sent_always(self) -> Mapping[str, str]:
+        if self._given is None:
+            return {}
+        return {name: value for name, value in self._given.default_headers.items() if isinstance(value, str)}
+
     @asynccontextmanager
     async def _sent(self, client: Any, request: ModelRequest, body: bytes) -> AsyncGenerator[Any]:
         import openai
@@ -93,7 +98,7 @@ class OpenAIChatModel(ChatModel):
         except openai.OpenAIError as error:
             failure = self._failure(error, request)
             # The chained error shows what the provider said, so it is left out where that repeats the key.
-            leaks = any(secret in str(error) for secret in self._secrets())
+            leaks = any(secret in str(error) for secret in self._secrets(request))
             raise failure from (None if leaks else error)
         try:
             yield raw.http_response
@@ -122,7 +127,9 @@ class OpenAIChatModel(ChatModel):
 
         if isinstance(error, openai.APIStatusError):
             response = error.response
-            return response_failure(response.status_code, response.headers, _content(response), hide=self._secrets())
+            return response_failure(
+                response.status_code, response.headers, _content(response), hide=self._secrets(request)
+            )
         if isinstance(error, openai.APIConnectionError):
             return self._unreachable(error.__cause__ or error, request)
         return BadRequest(f"the openai SDK could not send the request: {error}")

@@ -58,13 +58,16 @@ class Provider:
     merge_user: bool = False
     json_schema: bool = False
 
+    def __repr__(self) -> str:
+        return f"Provider(name={self.name!r}, base_url={shown_url(self.base_url)!r})"
+
 
 @frozen
 class Endpoint:
-    """A provider with the address and the key of one model; the key is in no `repr`."""
+    """A provider with the address and the key of one model; address and key are in no `repr`."""
 
     provider: Provider
-    base_url: str
+    base_url: str = field(repr=False)
     api_key: str | None = field(default=None, repr=False)
 
 
@@ -283,7 +286,7 @@ def _from_environment(provider: Provider) -> str | None:
 def _clean_key(key: str) -> str:
     key = key.strip()
     if not (key.isascii() and key.isprintable()) or " " in key:
-        raise InvalidOption("api_key", "(not shown)", "it holds printable ASCII characters without blanks")
+        raise InvalidOption("api_key", key, "it holds printable ASCII characters without blanks")
     return key
 
 

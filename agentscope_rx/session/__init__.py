@@ -2,6 +2,7 @@
 
 from agentscope_rx.session.answers import events_of as events_of
 from agentscope_rx.session.answers import result_events as result_events
+from agentscope_rx.session.conflicts import ConflictPolicy as ConflictPolicy
 from agentscope_rx.session.folding import FoldCache as FoldCache
 from agentscope_rx.session.folding import fold as fold
 from agentscope_rx.session.intake import CLOSED_TEXT as CLOSED_TEXT

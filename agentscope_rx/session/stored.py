@@ -5,9 +5,11 @@ from __future__ import annotations
 from hashlib import sha256
 
 from agentscope_rx.draft import RequestDraft
-from agentscope_rx.errors import StateUnreadable
+from agentscope_rx.errors import StateConflict, StateUnreadable
 from agentscope_rx.finishing import to_the_end
+from agentscope_rx.logs import logger
 from agentscope_rx.recent import Recent
+from agentscope_rx.session.conflicts import ConflictPolicy, merged
 from agentscope_rx.session.folding import is_checkpoint
 from agentscope_rx.state import AgentState, Record
 from agentscope_rx.stores import InMemoryStore, SessionKey, StateStore, Stored
@@ -66,18 +68,34 @@ class StoredSession:
         key: The session.
         store: Where it is kept.
         cache: What this process knows of stored states.
+        policy: What becomes of a state that somebody else was faster than.
     """
 
     def __init__(
-        self, state: AgentState, version: int, *, key: SessionKey, store: StateStore, cache: StateCache
+        self,
+        state: AgentState,
+        version: int,
+        *,
+        key: SessionKey,
+        store: StateStore,
+        cache: StateCache,
+        policy: ConflictPolicy = ConflictPolicy.FAIL,
     ) -> None:
         self.step_id, self.recovery = "", None
         self._state = self._saved = state
         self._version = version
-        self._key, self._store, self._cache = key, store, cache
+        self._key, self._store, self._cache, self._policy = key, store, cache, policy
+        self._unsaved: list[Record] = []
 
     @classmethod
-    async def open(cls, key: SessionKey, *, store: StateStore, cache: StateCache) -> StoredSession:
+    async def open(
+        cls,
+        key: SessionKey,
+        *,
+        store: StateStore,
+        cache: StateCache,
+        policy: ConflictPolicy = ConflictPolicy.FAIL,
+    ) -> StoredSession:
         """Load the session, or begin it.
 
         Raises:
@@ -86,16 +104,9 @@ class StoredSession:
         stored = await store.get(key)
         if stored is None:
             fresh = AgentState(session_id=key.session_id, user_id=key.user_id)
-            return cls(fresh, ABSENT, key=key, store=store, cache=cache)
-        state = cache.find(store, key, stored)
-        if state is None:
-            if is_checkpoint(stored.body):
-                raise StateUnreadable(
-                    f"session {key.session_id!r} has a log, and what is stored is a checkpoint of it: open it without "
-                    "state_only(True)"
-                )
-            state = AgentState.from_json(stored.body)
-        return cls(state, stored.version, key=key, store=store, cache=cache)
+            return cls(fresh, ABSENT, key=key, store=store, cache=cache, policy=policy)
+        state = cache.find(store, key, stored) or _read(key, stored)
+        return cls(state, stored.version, key=key, store=store, cache=cache, policy=policy)
 
     @classmethod
     def beside(cls, state: AgentState) -> StoredSession:
@@ -121,6 +132,7 @@ class StoredSession:
     def record(self, record: Record, /) -> AgentState:
         """Fold a record into the state."""
         self._state = self._state.apply(record)
+        self._unsaved.append(record)
         return self._state
 
     def begin(self) -> None:
@@ -140,15 +152,75 @@ class StoredSession:
         happened must be known to the next call.
 
         Raises:
-            StateConflict: Somebody else stored another version meanwhile; nothing was overwritten.
+            StateConflict: Somebody else stored another version meanwhile, and the policy does not settle it; nothing
+                was overwritten.
         """
-        state = self._state
-        if state is self._saved:
+        if self._state is not self._saved:
+            await to_the_end(self._store_it())
+
+    async def _store_it(self) -> None:
+        try:
+            await self._put(self._state)
+        except StateConflict:
+            match self._policy:
+                case ConflictPolicy.FAIL:
+                    raise
+                case ConflictPolicy.OVERWRITE:
+                    await self._overwrite()
+                case ConflictPolicy.APPEND_MERGE:
+                    await self._merge()
+
+    async def _overwrite(self) -> None:
+        """Store the state in the place of theirs, however often they are faster."""
+        while True:
+            stored = await self._newest()
+            try:
+                await self._put(self._state)
+            except StateConflict:
+                if await self._store.get(self._key) == stored:
+                    raise  # nobody was faster: the store refuses for a reason of its own
+                continue
+            logger().warning(
+                "state_overwritten",
+                session=self._key.session_id,
+                version=self._version,
+                lost=0 if stored is None else stored.version,
+            )
             return
-        await to_the_end(self._put(state))
+
+    async def _merge(self) -> None:
+        stored = await self._newest()
+        begin = AgentState(session_id=self._key.session_id, user_id=self._key.user_id)
+        theirs = begin if stored is None else _read(self._key, stored)
+        state = merged(theirs, self._unsaved)
+        await self._put(state)
+        self._state = state
+        logger().info("state_merged", session=self._key.session_id, version=self._version)
+
+    async def _newest(self) -> Stored | None:
+        """What is stored now, which the next `put` takes the place of."""
+        stored = await self._store.get(self._key)
+        if stored is not None:
+            _check_no_checkpoint(self._key, stored)
+        self._version = ABSENT if stored is None else stored.version
+        return stored
 
     async def _put(self, state: AgentState) -> None:
         body = state.to_json()
         self._version = await self._store.put(self._key, body, expected_version=self._version)
         self._saved = state
+        self._unsaved.clear()
         self._cache.keep(self._store, self._key, Stored(body, self._version), state)
+
+
+def _read(key: SessionKey, stored: Stored) -> AgentState:
+    _check_no_checkpoint(key, stored)
+    return AgentState.from_json(stored.body)
+
+
+def _check_no_checkpoint(key: SessionKey, stored: Stored) -> None:
+    if is_checkpoint(stored.body):
+        raise StateUnreadable(
+            f"session {key.session_id!r} has a log, and what is stored is a checkpoint of it: open it without "
+            "state_only(True)"
+        )

@@ -43,6 +43,8 @@ class JsonFileStore:
         clock: What leases run out by, and what `prune` goes by; all processes must have the same time.
     """
 
+    local = True
+
     def __init__(self, root: str | os.PathLike[str], *, clock: Clock | None = None) -> None:
         self._root = Path(root).absolute()
         self._folders = Folders(self._root)

@@ -44,6 +44,8 @@ class InMemoryStore:
         clock: What leases run out by, and what `prune` goes by.
     """
 
+    local = True
+
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()

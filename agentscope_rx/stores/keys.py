@@ -82,7 +82,8 @@ class SessionKey:
 
 def check_identifier(what: str, value: str) -> str:
     """Give the id back, or raise `InvalidIdentifier`."""
-    if not value.strip() or len(value) > _LONGEST_ID or any(map(_refused, value)):
+    is_text = isinstance(value, str)  # type: ignore[reportUnnecessaryIsInstance]
+    if not is_text or not value.strip() or len(value) > _LONGEST_ID or any(map(_refused, value)):
         raise InvalidIdentifier(what, value)
     return value
 

@@ -55,13 +55,18 @@ class SqlStore:
         self._databases: LoopLocal[Database] = LoopLocal(lambda: _connect(self._url, timeout), _close)
 
     def __repr__(self) -> str:
-        return f"SqlStore({self._url.render_as_string(hide_password=True)!r})"
+        return f"SqlStore({self._url.set(query={}).render_as_string(hide_password=True)!r})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SqlStore) and other._url == self._url
 
     def __hash__(self) -> int:
         return hash(self._url)
+
+    @property
+    def local(self) -> bool:
+        """Whether the database is a file or memory of this machine."""
+        return self._url.get_backend_name() == "sqlite"
 
     async def get(self, key: SessionKey, /) -> Stored | None:
         """What is stored under the key."""

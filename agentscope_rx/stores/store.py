@@ -55,7 +55,7 @@ class StateStore(Protocol):
     """Keeps one state per session. Nothing in it may belong to an event loop.
 
     Stores that keep the same states are equal and have the same hash: runs of one session take turns where their
-    stores are equal.
+    stores are equal. One that only this machine can reach says so with an attribute `local = True`.
     """
 
     async def get(self, key: SessionKey, /) -> Stored | None:
@@ -208,3 +208,8 @@ class SessionStore(StateStore, Protocol):
             How many were deleted.
         """
         ...
+
+
+def is_local(store: StateStore) -> bool:
+    """Whether a store says that only this machine can reach it."""
+    return bool(getattr(store, "local", False))

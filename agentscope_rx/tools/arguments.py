@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from agentscope_rx.errors import RunError
+from agentscope_rx.secret_names import without_secrets
 from agentscope_rx.tools.plain import plain
 from agentscope_rx.tools.texts import clean, cut
 from agentscope_rx.wire import from_json, to_json
@@ -68,7 +69,7 @@ def _explained(error: ValidationError, known: Sequence[str]) -> Iterator[str]:
             case "extra_forbidden" | "missing":
                 yield f"{place}: {found['msg']}"
             case _:
-                yield f"{place}: {found['msg']}, got {_shown(found['input'])}"
+                yield f"{place}: {found['msg']}, got {_shown(found['input'], place)}"
 
 
 def violations(schema: Mapping[str, object], value: object, place: str = "") -> Iterator[str]:
@@ -89,13 +90,13 @@ def violations(schema: Mapping[str, object], value: object, place: str = "") -> 
     where = place or "arguments"
     options = _options(schema)
     if options and all(any(violations(option, value, place)) for option in options):
-        yield f"{where}: fits none of the alternatives, got {_shown(value)}"
+        yield f"{where}: fits none of the alternatives, got {_shown(value, place)}"
     if not _has_type(schema.get("type"), value):
-        yield f"{where}: should be {_type_names(schema.get('type'))}, got {_shown(value)}"
+        yield f"{where}: should be {_type_names(schema.get('type'))}, got {_shown(value, place)}"
         return
     allowed = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(allowed, (list, tuple)) and value not in cast("Sequence[object]", allowed):
-        yield f"{where}: should be one of {_shown(cast('object', allowed))}, got {_shown(value)}"
+        yield f"{where}: should be one of {_shown(cast('object', allowed))}, got {_shown(value, place)}"
     if isinstance(value, Mapping):
         yield from _of_object(schema, cast("Mapping[str, object]", value), place)
     elif isinstance(value, (list, tuple)) and isinstance(items := schema.get("items"), Mapping):
@@ -153,6 +154,6 @@ def _below(place: str, name: object) -> str:
     return f"{place}.{name}" if place else str(name)
 
 
-def _shown(value: object) -> str:
-    text = to_json(plain(value)).decode()
+def _shown(value: object, place: str = "") -> str:
+    text = to_json(plain(without_secrets(place.rpartition(".")[2], value))).decode()
     return text if len(text) <= 80 else f"{text[:80]}…"

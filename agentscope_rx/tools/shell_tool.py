@@ -52,7 +52,7 @@ class ShellSettings:
         max_timeout: Seconds that the model may ask for at most. Default 600.
         output_chars: How many characters of each output the model reads: head and tail. Default 50,000.
         max_output_bytes: How many bytes of output stop a command. Default 64 MiB.
-        env: Further variables of the environment. Default: none.
+        env: Further variables of the environment, in no `repr`. Default: none.
         inherit: Names of variables that are taken from this process. Default `SAFE_VARIABLES`.
 
     Raises:
@@ -63,7 +63,7 @@ class ShellSettings:
     max_timeout: float = 600.0
     output_chars: int = 50_000
     max_output_bytes: int = 64 * 1024 * 1024
-    env: Mapping[str, str] = dataclass_field(default_factory=dict[str, str])
+    env: Mapping[str, str] = dataclass_field(default_factory=dict[str, str], repr=False)
     inherit: tuple[str, ...] = SAFE_VARIABLES
 
     def __post_init__(self) -> None:

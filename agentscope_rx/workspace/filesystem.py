@@ -65,6 +65,9 @@ class WorkspaceFS(Protocol):
     `PathRefused` for a path that is malformed, leads out of the workspace (also through a symbolic link) or
     into the runtime folder, and otherwise the `OSError` of the standard library that says what happened.
     Permissions are not asked here: they sit above, and decide about what `resolve` returns.
+
+    One whose files other machines work on too says so with an attribute `shared = True`: sessions are then not to be
+    kept where only this machine finds them.
     """
 
     async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
@@ -217,3 +220,8 @@ class WorkspaceFS(Protocol):
             >>> await workspace.move("notes.txt", "old/notes.txt")
         """
         ...
+
+
+def is_shared(workspace: WorkspaceFS) -> bool:
+    """Whether a workspace says that other machines work on its files too."""
+    return bool(getattr(workspace, "shared", False))

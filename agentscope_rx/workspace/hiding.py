@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from agentscope_rx.errors import PathRefused
-from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS
+from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS, is_shared
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.search import files_holding
 
@@ -39,6 +39,11 @@ class HidingWorkspace:
 
     def __repr__(self) -> str:
         return f"HidingWorkspace({self._inner!r}, {'/'.join(self._folder)!r}, but={'/'.join(self._but)!r})"
+
+    @property
+    def shared(self) -> bool:
+        """Whether other machines work on the files too, as the other workspace says."""
+        return is_shared(self._inner)
 
     async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
         """Find where a path leads behind all links; see `WorkspaceFS.resolve`."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from agentscope_rx.errors import PathRefused, WorkspaceConflict, WorkspaceError
 from agentscope_rx.workspace.conditions import check_entry, check_version, check_write
-from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS
+from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS, is_shared
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.search import files_holding
 
@@ -54,6 +54,11 @@ class OverlayWorkspace:
     def lower(self) -> WorkspaceFS:
         """What is read where the upper layer has nothing."""
         return self._lower
+
+    @property
+    def shared(self) -> bool:
+        """Whether other machines work on what is changed, as the upper layer says."""
+        return is_shared(self._upper)
 
     async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
         """Find where a path leads in the layer that has it; what neither has would be the upper one's."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from agentscope_rx.errors import PathRefused, WorkspaceError
 from agentscope_rx.workspace.conditions import check_entry, check_write
-from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS
+from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS, is_shared
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.search import files_holding
 
@@ -45,6 +45,11 @@ class ScopedWorkspace:
     def folder(self) -> WorkspacePath:
         """The directory that is the root, as a path of the workspace around it."""
         return self._folder
+
+    @property
+    def shared(self) -> bool:
+        """Whether other machines work on the files too, as the workspace around it says."""
+        return is_shared(self._inner)
 
     async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
         """Find where a path leads behind all links; see `WorkspaceFS.resolve`."""

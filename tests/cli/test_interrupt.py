@@ -141,3 +141,21 @@ async def test_the_second_ctrl_c_cancels(monkeypatch: pytest.MonkeyPatch, capsys
     assert output.closed
     assert "Ctrl-C again" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+async def test_sigterm_stops_where_nothing_is_lost(folder: Path) -> None:
+    """SIGTERM lets the model answer, begins nothing more, and exits with 130; the next run goes on with the session."""
+    look = tool_calls(("c1", "read_file", '{"path": "notes.txt"}'), delay=0.5)
+    async with FakeProvider([look, text("Three.")]) as provider:
+        process = await start(*RUN, "--json", cwd=folder, env=environment(provider))
+        await provider.wait_for_requests(1)
+        process.send_signal(signal.SIGTERM)
+        done = await ended(process)
+        types = [json.loads(each)["type"] for each in done.out.splitlines()]
+        assert (done.code, len(provider.requests)) == (130, 1)
+        assert types[-2:] == ["AGENT_RESULT", "AGENT_END"]
+        assert "TOOL_CALL_END" in types
+        assert "TOOL_RESULT_START" not in types
+        again = await ended(await start(*RUN, "--quiet", cwd=folder, env=environment(provider)))
+        assert again == Ended(0, "Three.\n", "")
+        assert "before it was run" in str(conversation(provider.requests[1]))
