@@ -58,6 +58,7 @@ bench: $(call stamps,server floor agentscope_rx)
 	.bench/agentscope_rx/bin/python benchmarks/micro.py
 	.bench/agentscope_rx/bin/python benchmarks/context.py
 	.bench/agentscope_rx/bin/python benchmarks/compaction.py
+	.bench/agentscope_rx/bin/python benchmarks/sessions.py
 	.bench/agentscope_rx/bin/python benchmarks/workspace.py
 
 bench-peers: $(call stamps,server floor agentscope_rx strands agent_framework openai_agents pydantic_ai langchain)

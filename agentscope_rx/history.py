@@ -151,9 +151,11 @@ class History:
 
     def __init__(self, exchanges: Iterable[Exchange] = (), *, leaves: tuple[Leaf, ...] = ()) -> None:
         items = tuple(exchanges)
-        self.leaves = leaves + tuple(
-            Leaf(items[start : start + LEAF_SIZE]) for start in range(0, len(items), LEAF_SIZE)
-        )
+        if len(items) > LEAF_SIZE:
+            new = tuple(Leaf(items[start : start + LEAF_SIZE]) for start in range(0, len(items), LEAF_SIZE))
+        else:  # one more message, which is nearly always
+            new = (Leaf(items),) if items else ()
+        self.leaves = leaves + new
 
     @classmethod
     def of(cls, *messages: Msg) -> History:

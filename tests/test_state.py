@@ -6,13 +6,14 @@ import json
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentscope_rx.compactions import Compaction, CompactionState
 from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
 from agentscope_rx.history import LEAF_SIZE, Edit, History, edits_between
 from agentscope_rx.messages import Msg, Role, ToolResultBlock, ToolUseBlock
@@ -102,6 +103,36 @@ def test_what_records_mean(record: Record, ids: list[str]) -> None:
     assert [message.id for message in after.context.messages] == ids
     assert [message.id for message in before.context.messages] == ["m0"]
     assert replace(after, context=before.context) == before
+
+
+def test_a_record_of_messages_leaves_the_rest_alone() -> None:
+    """What is said changes the conversation and the calls that run, and no other part of the state."""
+    before = AgentState(
+        session_id="s",
+        user_id="u",
+        context=History.of(CALL),
+        tool_context=ToolContextState(activated_groups=("web",)),
+        compaction=CompactionState(messages=7, limits={"m": 1}),
+        compactions=(
+            Compaction(
+                id="k",
+                created_at="",
+                model="m",
+                trigger="tokens",
+                tokens_before=2,
+                tokens_after=1,
+                replaced=History(),
+                by=("s",),
+            ),
+        ),
+        active_run="r",
+        dispatched=("c1", "c2"),
+    )
+    assert all(getattr(before, each.name) != getattr(AgentState(), each.name) for each in fields(AgentState))  # type: ignore[arg-type]
+    for record, left in ((CallsClosed(RESULTS[:1]), ("c2",)), (ResultsRecorded(RESULTS[:1]), ())):
+        after = before.apply(record)
+        assert after.dispatched == left
+        assert replace(after, context=before.context, dispatched=before.dispatched) == before
 
 
 @pytest.mark.parametrize("make", [ResultsRecorded, CallsClosed])

@@ -13,7 +13,6 @@ from agentscope_rx.state import AgentState, Record
 from agentscope_rx.wire import from_json, to_json
 
 SCHEMA_VERSION: Final = 1
-_KINDS: Final = (("seq", int), ("occurredAt", int), ("type", str), ("version", int), ("required", bool))
 
 
 @frozen
@@ -75,18 +74,26 @@ class LogRecord:
             if fields["schemaVersion"] != SCHEMA_VERSION:
                 found = fields["schemaVersion"]
                 raise LogUnreadable(f"a record has the schema version {found!r}; this library reads {SCHEMA_VERSION}")
-            if not all(isinstance(fields[name], kind) for name, kind in _KINDS):
+            seq, version, occurred_at = fields["seq"], fields["version"], fields["occurredAt"]
+            name, required = fields["type"], fields["required"]
+            if not (
+                isinstance(seq, int)
+                and isinstance(version, int)
+                and isinstance(occurred_at, int)
+                and isinstance(name, str)
+                and isinstance(required, bool)
+            ):
                 raise TypeError
             return cls(
-                seq=fields["seq"],
+                seq=seq,
                 event_id=fields["eventId"],
-                occurred_at=fields["occurredAt"],
-                type=fields["type"],
-                version=fields["version"],
+                occurred_at=occurred_at,
+                type=name,
+                version=version,
                 run_id=fields["executionRunId"] or "",
                 turn_id=fields["turnId"] or "",
                 step_id=fields["stepId"] or "",
-                required=fields["required"],
+                required=required,
                 payload=fields["payload"],
             )
         except (ValueError, KeyError, TypeError) as error:
