@@ -21,11 +21,13 @@ from agentscope_rx.errors import InvalidOption, PathRefused
 from agentscope_rx.operators import Summariser
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.requests import Model
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.session_tools import session_tools
 from agentscope_rx.step import ModelCard
-from agentscope_rx.stores import JsonFileStore, StateStore
+from agentscope_rx.stores import JsonFileStore, SessionKey, StateStore
 from agentscope_rx.stores.store import is_local
 from agentscope_rx.tools import ToolContext, Toolkit
-from agentscope_rx.tools.session_tool import session_file_tools
+from agentscope_rx.tools.session_tool import SessionTool, session_file_tools
 from agentscope_rx.workspace import RUNTIME_FOLDER, HidingWorkspace, LocalWorkspace, WorkspaceFS, resolve_path
 from agentscope_rx.workspace.filesystem import is_shared
 
@@ -50,6 +52,7 @@ class HarnessOptions(AgentOptions):
     environment_memory: str = ""
     state_only: bool = False
     filesystem_tools: bool = True
+    session_tools: bool = False
     compaction: CompactionConfig | None = field(default_factory=CompactionConfig)
     tool_result_eviction: ToolResultEvictionConfig | None = field(default_factory=ToolResultEvictionConfig)
 
@@ -106,11 +109,17 @@ class HarnessOptions(AgentOptions):
 
     @property
     def offered(self) -> Toolkit:
-        """The tools of the agent: those that were given, and those for looking at files whose names are free."""
-        if not self.filesystem_tools:
-            return self.toolkit
+        """The tools of the agent: those that were given, and those for looking at things whose names are free."""
+        looking: list[SessionTool] = []
+        if self.filesystem_tools:
+            looking += session_file_tools(self._files_of)
+        if self.session_tools:
+            looking += session_tools(self.session_store, self.id, self._key_with)
         taken = set(self.toolkit.names)
-        return self.toolkit.add(*(each for each in session_file_tools(self._files_of) if each.spec.name not in taken))
+        return self.toolkit.add(*(each for each in looking if each.spec.name not in taken))
+
+    def _key_with(self, context: RuntimeContext, agent_id: str) -> SessionKey:
+        return self.key_of(context, agent_id=agent_id)
 
     def _files_of(self, context: ToolContext) -> WorkspaceFS:
         """The workspace as a session sees it: what has moved there from other sessions' results is hidden."""
