@@ -46,6 +46,7 @@ class HarnessKeywords(BuilderKeywords, total=False):
     filesystem_tools: bool
     task_context: TaskContextOptions | Mapping[str, Any] | None
     enable_plan_mode: PlanModeConfig | Mapping[str, Any] | bool | None
+    session_tools: bool
     compaction: CompactionConfig | Mapping[str, Any] | None
     tool_result_eviction: ToolResultEvictionConfig | Mapping[str, Any] | None
 
@@ -290,6 +291,12 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
     def disable_filesystem_tools(self) -> Self:
         """Offer no tools for looking at files."""
         return self.filesystem_tools(False)
+
+    def session_tools(self, offered: bool = True) -> Self:
+        """Whether the model may look at earlier conversations of the user who calls: `session_list`,
+        `session_history` and `session_search`, where no tool of yours has the name. Off by default."""
+        check_is("session_tools", offered, bool, "True or False")
+        return self._with(session_tools=offered)
 
     def environment_memory(self, text: str) -> Self:
         """A text for the environment section of the System message."""

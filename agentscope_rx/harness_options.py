@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,15 +22,17 @@ from agentscope_rx.errors import InvalidOption, PathRefused
 from agentscope_rx.operators import Summariser
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.requests import Model
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.session_tools import session_tools
 from agentscope_rx.step import ModelCard
-from agentscope_rx.stores import JsonFileStore, StateStore
+from agentscope_rx.stores import JsonFileStore, SessionKey, StateStore
 from agentscope_rx.stores.store import is_local
 from agentscope_rx.tasks import PlanModeConfig, TaskContextOptions, requirements
 from agentscope_rx.tasks.plan_mode import plan_tools
 from agentscope_rx.tasks.projection import TaskProjection
 from agentscope_rx.tasks.requirements import task_requirement_propose
 from agentscope_rx.tools import Tool, ToolContext
-from agentscope_rx.tools.session_tool import session_file_tools
+from agentscope_rx.tools.session_tool import SessionTool, session_file_tools
 from agentscope_rx.workspace import RUNTIME_FOLDER, HidingWorkspace, LocalWorkspace, WorkspaceFS, resolve_path
 from agentscope_rx.workspace.filesystem import is_shared
 
@@ -57,6 +59,7 @@ class HarnessOptions(AgentOptions):
     filesystem_tools: bool = True
     task_context: TaskContextOptions = field(default_factory=TaskContextOptions)
     plan_mode: PlanModeConfig | None = None
+    session_tools: bool = False
     compaction: CompactionConfig | None = field(default_factory=CompactionConfig)
     tool_result_eviction: ToolResultEvictionConfig | None = field(default_factory=ToolResultEvictionConfig)
 
@@ -111,6 +114,9 @@ class HarnessOptions(AgentOptions):
                 "workspace", str(self.folder), f"a folder that is there or can be made ({error})"
             ) from error
 
+    def _key_with(self, context: RuntimeContext, agent_id: str) -> SessionKey:
+        return self.key_of(context, agent_id=agent_id)
+
     def _files_of(self, context: ToolContext) -> WorkspaceFS:
         """The workspace as a session sees it: what has moved there from other sessions' results is hidden."""
         if self.tool_result_eviction is None:
@@ -154,9 +160,14 @@ class HarnessOptions(AgentOptions):
         proposing = (task_requirement_propose,) if self.task_context.proposals else ()
         planning = () if self.plan_mode is None else plan_tools(self.plan_mode, self.files)
         taken = set(self.toolkit.names)
-        looking = session_file_tools(self.files, self._files_of) if self.filesystem_tools else ()
-        free = (each for each in looking if each.spec.name not in taken)
+        free = (each for each in self._looking() if each.spec.name not in taken)
         return (*super().own_tools, *proposing, *planning, *free)
+
+    def _looking(self) -> Sequence[SessionTool]:
+        """The tools for looking at files and at earlier conversations."""
+        files = session_file_tools(self.files, self._files_of) if self.filesystem_tools else []
+        sessions = session_tools(self.session_store, self.id, self._key_with) if self.session_tools else []
+        return (*files, *sessions)
 
     @property
     def planning(self) -> PlanModeConfig:

@@ -126,8 +126,15 @@ class AgentOptions:
         Raises:
             InvalidOption: There is to be a log, and the store keeps only states.
         """
-        if self.state_only:
-            return None
+        return None if self.state_only else self.session_store
+
+    @property
+    def session_store(self) -> SessionStore:
+        """The store, as one that keeps whole sessions.
+
+        Raises:
+            InvalidOption: It keeps only states.
+        """
         store = self.store
         if not callable(getattr(store, "append", None)):
             rule = "keeps only states; give one that keeps logs too, such as JsonFileStore(folder), or state_only(True)"

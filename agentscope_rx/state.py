@@ -393,7 +393,9 @@ def _with_calls(
 ) -> AgentState:
     if not calls:
         return state
-    held = next(each for each in open_exchanges(state.context) if each.id == message_id)
+    held = next((each for each in open_exchanges(state.context) if each.id == message_id), None)
+    if held is None:
+        raise InvalidToolPairs(f"no message {message_id!r} holds tool calls that wait")
     message, *results = held.messages
     changed = Exchange(with_calls(message, calls, metadata), *results)
     return replace(state, context=state.context.with_exchange(held, changed))

@@ -10,7 +10,14 @@ from typing import Any, Final
 
 from agentscope_rx.compaction.config import CompactionConfig, CompactionRequest
 from agentscope_rx.compaction.cutting import Cut, cut_for, last_exchange_only
-from agentscope_rx.compaction.prompt import HEADINGS, SUMMARY_PROMPT, Summary, missing_headings
+from agentscope_rx.compaction.prompt import (
+    HEADINGS,
+    HISTORY_TOOL,
+    SUMMARY_PROMPT,
+    Summary,
+    missing_headings,
+    pointer_to,
+)
 from agentscope_rx.compaction.rules import broken_rules
 from agentscope_rx.compaction.triggers import OVER_BUDGET, Situation, break_even_steps, least_gain, summary_limit
 from agentscope_rx.compactions import MESSAGES, CompactionDecision, CompactionOutcome, is_summary
@@ -147,7 +154,9 @@ class Attempt:
     def _with_summary(self, text: str, model: str) -> tuple[History, Exchange]:
         plan = self.plan
         covered = tuple(message.id for each in plan.summarised for message in each.messages)
-        summary = Exchange(Summary(text=text, model=model, covered=covered).message())
+        identity, offered = self.step.identity, (tool.name for tool in self.step.draft.tools)
+        pointer = pointer_to(identity.agent_id, identity.session_id) if HISTORY_TOOL in offered else ""
+        summary = Exchange(Summary(text=text, model=model, covered=covered, pointer=pointer).message())
         return _beginning_with((summary, *plan.kept), self.step.history, plan.at), summary
 
     def _done(

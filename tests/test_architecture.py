@@ -36,8 +36,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),
     "operators": frozenset({"operators"}),
     "top": _names(
-        "pipelines live shutdown run agent react_agent harness_agent builder options harness_options preparation"
-        " verification"
+        "pipelines live shutdown session_tools run agent react_agent harness_agent builder options harness_options"
+        " preparation verification"
     ),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),

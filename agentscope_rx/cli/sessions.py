@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,10 +19,9 @@ from agentscope_rx.cli.tally import counted
 from agentscope_rx.errors import InvalidOption, LogUnreadable
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.session import SessionLog
-from agentscope_rx.session.folding import is_checkpoint
 from agentscope_rx.session.log_record import LogRecord
+from agentscope_rx.session.reading import said_in
 from agentscope_rx.session.transfer import exported, imported
-from agentscope_rx.state import AgentState
 from agentscope_rx.stores import ANYBODY, JsonFileStore, RedisStore, SessionKey, SessionStore, SqlStore
 from agentscope_rx.wire import from_json, to_json
 from agentscope_rx.workspace.paths import RUNTIME_FOLDER
@@ -167,15 +166,18 @@ def _own_key(lines: list[bytes], options: SessionsOptions, session: str | None) 
 
 async def _check_there(store: SessionStore, key: SessionKey) -> None:
     if await store.get(key) is None and not await store.read_after(key, 0, limit=1):
-        raise InvalidOption("session", key.session_id, f"there is none of agent {key.agent_id!r} and this user")
+        raise _not_there(key)
 
 
-async def _messages(store: SessionStore, key: SessionKey) -> list[Msg]:
-    await _check_there(store, key)
-    stored = await store.get(key)
-    if stored is not None and not is_checkpoint(stored.body):
-        return list(AgentState.from_json(stored.body).context.messages)
-    return list(await SessionLog(store, key).transcript())
+def _not_there(key: SessionKey) -> InvalidOption:
+    return InvalidOption("session", key.session_id, f"there is none of agent {key.agent_id!r} and this user")
+
+
+async def _messages(store: SessionStore, key: SessionKey) -> Sequence[Msg]:
+    said = await said_in(store, key)
+    if said is None:
+        raise _not_there(key)
+    return said.messages
 
 
 # -- printing -----------------------------------------------------------------------------------------------

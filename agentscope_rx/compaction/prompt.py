@@ -22,7 +22,9 @@ from agentscope_rx.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from agentscope_rx.wire import to_json
 
+HISTORY_TOOL: Final = "session_history"
 MESSAGES_FIELD: Final = "{messages}"
 COVERED_KEY: Final = "context.covered_messages"
 MODEL_KEY: Final = "context.summary_model"
@@ -183,17 +185,19 @@ class Summary:
         text: The notes.
         model: Whose they are.
         covered: The ids of the messages that they stand for.
+        pointer: Where those can be read word for word; empty = nowhere that the model could look.
     """
 
     text: str
     model: str
     covered: tuple[str, ...]
+    pointer: str = ""
 
     def message(self) -> Msg:
         """The message that takes the place of what was summarised."""
         name = hashlib.sha256("\0".join((self.text, *self.covered)).encode("utf-8", "replace")).hexdigest()[:32]
         return replace(
-            Msg.user(f"{_INTRODUCTION}\n<summary>\n{quoted(self.text)}\n</summary>", name=SUMMARY_NAME),
+            Msg.user(f"{_INTRODUCTION}\n<summary>\n{quoted(self.text)}\n</summary>{self.pointer}", name=SUMMARY_NAME),
             id=f"{SUMMARY_NAME}:{name}",
             metadata={
                 SUMMARY_VERSION_KEY: 1,
@@ -201,6 +205,12 @@ class Summary:
                 MODEL_KEY: self.model,
             },
         )
+
+
+def pointer_to(agent_id: str, session_id: str) -> str:
+    """Tells a model that has the tool how it gets what was summarised, word for word."""
+    arguments = to_json({"agentId": agent_id, "sessionId": session_id}).decode()
+    return f"\nWhat was said is kept word for word: {HISTORY_TOOL} with {quoted(arguments)} reads it."
 
 
 def notes_of(exchange: Exchange) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, cast
 
-from agentscope_rx.errors import InvalidToolPairs, LogUnreadable, StateUnreadable
+from agentscope_rx.errors import InvalidToolPairs, LogUnreadable, StateUnreadable, TaskConflict, TaskRefused
 from agentscope_rx.frozen import frozen
 from agentscope_rx.session.codecs import codec_for, codec_of
 from agentscope_rx.state import AgentState, Record
@@ -111,7 +111,7 @@ class LogRecord:
         if codec is not None:
             try:
                 return codec.read(self.version, self.payload, state).apply(state)
-            except (InvalidToolPairs, StateUnreadable) as error:
+            except (InvalidToolPairs, StateUnreadable, TaskConflict, TaskRefused) as error:
                 raise LogUnreadable(
                     f"record {self.seq} ({self.type}) does not fit what came before it: {error}"
                 ) from None

@@ -9,8 +9,10 @@ from typing import Final, Unpack
 
 from agentscope_rx.builder import BuilderKeywords
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
+from agentscope_rx.events import ConfirmResult
 from agentscope_rx.history import History, edits_between
-from agentscope_rx.messages import Msg, ToolUseBlock
+from agentscope_rx.messages import Msg, ToolCallState, ToolUseBlock
+from agentscope_rx.permission_context import PermissionContextState, PermissionMode, PermissionRule
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.requests import Model
 from agentscope_rx.runtime import Runtime
@@ -19,12 +21,18 @@ from agentscope_rx.session.log_record import Origin
 from agentscope_rx.state import (
     AgentState,
     CallsClosed,
+    CallsConfirmed,
+    CallsExecuted,
+    CallsPaused,
     CompactionUndone,
     ContextCleared,
     HistoryEdited,
     InputAccepted,
     LimitLearned,
     OutcomesReconciled,
+    PermissionModeChanged,
+    PermissionsReplaced,
+    PlanModeChanged,
     Record,
     RecoveryApplied,
     ReplyBroken,
@@ -33,12 +41,16 @@ from agentscope_rx.state import (
     RunEnded,
     RunStarted,
     StateReplaced,
+    TasksChanged,
     ToolsDispatched,
+    VerificationRecorded,
 )
 from agentscope_rx.stores import SessionKey, SessionStore, StateStore
+from agentscope_rx.task_state import PlanModeContextState
 from agentscope_rx.testing import ScriptedModel
 from agentscope_rx.testing.scripted_model import Scripted
 from tests.strategies import result_of
+from tests.tasks.support import begun, report
 
 KEY: Final = SessionKey(agent_id="a1", user_id="alice", session_id="s1")
 WHEN: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
@@ -72,6 +84,15 @@ TALK: Final = AgentState(
 SHORTER: Final = HistoryEdited(
     edits_between(TALK.context, TALK.context.replace_first(2, said("summary"))), DONE, "2026-01-02 03:04:05.678"
 )
+WAITING: Final = replace(
+    TALK,
+    context=History.of(
+        said("u1"),
+        replace(Msg.assistant(*(replace(call, state=ToolCallState.ASKING) for call in CALLS)), id="asked"),
+    ),
+)
+YES: Final = ConfirmResult(confirmed=True, tool_call=CALLS[0], rules=(PermissionRule.allow("look"),))
+NO: Final = ConfirmResult(confirmed=False, tool_call=CALLS[1], reason="not now")
 
 #: A record of every type, with the state before it.
 SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
@@ -88,6 +109,14 @@ SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
     (TALK, LimitLearned("m", 4_000)),
     (replace(TALK, active_run="run1", dispatched=("c1",)), RecoveryApplied("run1", ("c1",))),
     (replace(TALK, dispatched=("c1", "c2")), OutcomesReconciled(RESULTS, "looked it up")),
+    (TALK, CallsPaused("asked", (replace(CALLS[0], state=ToolCallState.ASKING),), {"asked": True})),
+    (WAITING, CallsConfirmed("asked", "batch", (YES, NO), (CALLS[0],), (RESULTS[1],))),
+    (TALK, CallsExecuted("batch", RESULTS)),
+    (TALK, PermissionModeChanged(PermissionMode.EXPLORE)),
+    (TALK, PermissionsReplaced(PermissionContextState().with_rules([PermissionRule.deny("look", "secrets/**")]))),
+    (TALK, TasksChanged(begun())),
+    (TALK, PlanModeChanged(PlanModeContextState(plan_active=True, current_plan_file="plans/a.md"))),
+    (replace(TALK, tasks_context=begun()), VerificationRecorded(report(begun()))),
     (TALK, ContextCleared("a fresh start")),
     (TALK, StateReplaced(AgentState(session_id="s", context=History.of(said("other"))).to_json().decode(), "moved")),
 )

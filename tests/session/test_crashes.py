@@ -6,16 +6,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from agentscope_rx.errors import InvalidOption, InvalidToolPairs, LogCorrupt, UncertainToolCalls
+from agentscope_rx.errors import InteractionMismatch, InvalidOption, LogCorrupt, UncertainToolCalls
 from agentscope_rx.events import Custom
-from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolResultState
+from agentscope_rx.messages import Msg, TextBlock, ToolCallState, ToolResultBlock, ToolResultState
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import CLOSED_TEXT, NOT_RUN_TEXT, UncertainCalls
-from agentscope_rx.state import ReplyRecorded, ToolsDispatched
+from agentscope_rx.state import CallsPaused, ReplyRecorded, ToolsDispatched
 from agentscope_rx.stores import InMemoryStore, JsonFileStore
 from agentscope_rx.testing import calls
 from agentscope_rx.tools import tool
@@ -126,11 +127,12 @@ async def test_the_outcome_is_said() -> None:
 
 
 async def test_calls_that_wait_are_cancelled() -> None:
-    """Calls that never began may be closed by anybody who has the session."""
+    """Calls that wait for somebody may be closed by anybody who has the session."""
     store = InMemoryStore()
-    await crashed(store, input_of(said("u1")), ReplyRecorded(ASKED))
+    asking = tuple(replace(call, state=ToolCallState.ASKING) for call in ASKED.tool_calls)
+    await crashed(store, input_of(said("u1")), ReplyRecorded(ASKED), CallsPaused(ASKED.id, asking, {}))
     agent = agent_on(store)
-    assert await agent.cancel_pending(ALICE) == ("c1", "c2")
+    assert [each.id for each in await agent.cancel_pending(ALICE)] == ["c1", "c2"]
     assert await agent.cancel_pending(ALICE) == ()
     results = [m.tool_result for m in (await agent.state(ALICE)).context.messages if m.tool_result]
     assert [result.text for result in results] == [NOT_RUN_TEXT] * 2
@@ -143,7 +145,7 @@ async def test_a_wrong_answer_closes_nothing() -> None:
             InMemoryStore(), [calls(("c1", "remote", "{}")), "fine"], tools=[remote], state_only=state_only
         )
         await agent.call("go", ALICE)
-        with pytest.raises(InvalidToolPairs):
+        with pytest.raises(InteractionMismatch):
             await agent.call(Msg.tool(ToolResultBlock(id="c9", name="remote")), ALICE)
         assert [call.id for call in (await agent.state(ALICE)).context.open_calls] == ["c1"]
         answer = Msg.tool(ToolResultBlock(id="c1", name="remote", output=(TextBlock(text="it is done"),)))
