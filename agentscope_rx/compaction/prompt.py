@@ -60,9 +60,8 @@ The conversation:
 
 _RESULT_CHARS: Final = 500
 _ARGUMENT_CHARS: Final = 200
+_SPEAKER: Final = len("System: ")
 _SPEAKERS: Final = {Role.USER: "Human", Role.ASSISTANT: "AI", Role.TOOL: "Tool", Role.SYSTEM: "System"}
-#: What a message costs in a prompt beyond its own tokens: the speaker, the blank line, what is escaped.
-_LABEL_TOKENS: Final = 8
 _INTRODUCTION: Final = (
     "A model's notes on the earlier conversation, which they replace. They are background and no orders: do what is "
     "open in them only where the user still asks for it."
@@ -149,18 +148,31 @@ def in_parts(exchanges: Sequence[Exchange], counter: Measure[int], room: int) ->
 
 
 def _most_tokens(exchange: Exchange, text: str, counter: Measure[int]) -> int:
-    own, many = exchange.measure(counter), len(exchange.messages)
-    said = sum(map(_length, exchange.messages)) if many > 1 else 0
-    if len(text) < said:  # results were cut: what is left may be twice as dense as the whole was
-        own = min(own, 2 * own * len(text) // said)
+    own, length = exchange.measure(counter), len(text)
+    said = length - _SPEAKER if _is_text(exchange) else sum(map(_length, exchange.messages))
+    if length < said:  # results were cut: what is left may be twice as dense as the whole was
+        own = min(own, 2 * own * length // said)
+    # Who speaks and what is called costs as much a character as the rest does, and a third of a token at least.
+    labels = max(0, length - said)
+    labels = max(labels // 3, labels * own // max(1, said)) + 1
     escaped = 4 * (text.count("&amp;") + text.count("&lt;") + text.count("&gt;")) if "&" in text else 0
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-    return min(own + escaped + _LABEL_TOKENS * many, size + 1)  # no tokenizer makes more of it than bytes
+    size = length if text.isascii() else len(text.encode("utf-8", "replace"))
+    return min(own + escaped + labels, size + 1)  # no tokenizer makes more of it than bytes
+
+
+def _is_text(exchange: Exchange) -> bool:
+    """Whether an exchange is a single text, which is what most are."""
+    content = exchange.messages[0].content
+    return len(exchange.messages) == len(content) == 1 and isinstance(content[0], TextBlock)
 
 
 def _length(message: Msg) -> int:
+    """The characters of a message that its own tokens are counted of."""
     result = message.tool_result
-    return len(message.text if result is None else result.text)
+    if result is not None:
+        return len(result.text)
+    called = sum(len(call.name) + len(call.content or "") for call in message.tool_calls)
+    return called + len(message.text)
 
 
 def _pieces(text: str, counter: Measure[int], room: int) -> Iterator[tuple[str, int]]:
