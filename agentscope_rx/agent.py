@@ -144,7 +144,6 @@ class Agent(ABC, Generic[OptionsT]):
         def work(sink: Sink[AgentEvent]) -> Observable[None]:
             if self._closed:
                 raise AgentClosed(f"the agent {self.options.name!r} is closed; build another one from its builder")
-            self.options.runtime.single(Shutdown).check()
             return run_of(call, sink, started=self._started)
 
         return EventStream(run_with_sink(work), label=label)

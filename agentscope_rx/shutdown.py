@@ -48,17 +48,8 @@ class Shutdown:
         self._changes: set[Future[None]] = set()
         self._begun = False
 
-    def check(self) -> None:
-        """Let nothing begin once the end has.
-
-        Raises:
-            AgentShuttingDown: It has.
-        """
-        if self._begun:
-            raise AgentShuttingDown(_REFUSED)
-
     def entered(self, run: Stoppable) -> None:
-        """A run is about to begin."""
+        """A run is about to begin; it is refused once the end has begun."""
         with self._lock:
             self._runs.add(run)
             late = self._begun
@@ -68,10 +59,15 @@ class Shutdown:
 
     @contextmanager
     def changing(self) -> Generator[None, None, None]:
-        """A session is changed without a run, inside the block; errors as of `check`."""
+        """A session is changed without a run, inside the block.
+
+        Raises:
+            AgentShuttingDown: The end has begun.
+        """
         done: Future[None] = Future()
         with self._lock:
-            self.check()
+            if self._begun:
+                raise AgentShuttingDown(_REFUSED)
             self._changes.add(done)
         try:
             yield

@@ -219,3 +219,9 @@ def test_a_session_without_a_log_is_taken_elsewhere(folder: Path, capsys: Captur
     state = asyncio.run(again.state(there))
     assert [message.text for message in state.context.messages] == ["first", "one", "second", "two"]
     assert (state.session_id, state.user_id) == ("t", "bob")
+    talk("three", session="u")
+    assert sessions("export", "u") == 0
+    (folder / "u.jsonl").write_text(capsys.readouterr().out)
+    assert sessions("import", "u.jsonl", "--session", "s") == 1  # a log under a state would hide it
+    assert sessions("import", "s.jsonl", "--session", "u") == 1
+    assert "is there already" in capsys.readouterr().err
