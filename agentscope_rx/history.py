@@ -49,20 +49,20 @@ class Exchange:
         InvalidToolPairs: A result answers no call of the first message, or answers one twice.
     """
 
-    __slots__ = ("_mapped", "_measured", "messages")
+    __slots__ = ("_id", "_mapped", "_measured", "messages")
 
     def __init__(self, *messages: Msg) -> None:
         head, results = messages[0], messages[1:]
         if results or head.role is Role.TOOL:
             _check_pairs(head, results)
-        self.messages = messages
+        self.messages, self._id = messages, head.id
         self._measured: dict[object, object] = {}
         self._mapped: dict[object, Exchange] = {}
 
     @property
     def id(self) -> str:
         """The id of the first message; it survives when the exchange is rewritten."""
-        return self.messages[0].id
+        return self._id
 
     @property
     def open_calls(self) -> tuple[ToolUseBlock, ...]:

@@ -79,7 +79,10 @@ def quoted(text: str) -> str:
 
 def rendered(exchange: Exchange) -> str:
     """An exchange as a summariser reads it: who said what, calls by name, the beginning of results."""
-    return "\n\n".join(f"{_SPEAKERS[message.role]}: {_content(message)}" for message in exchange.messages)
+    if _is_text(exchange):
+        (message,) = exchange.messages
+        return f"{_SPEAKERS[message.role]}: {quoted(message.text)}"
+    return "\n\n".join([f"{_SPEAKERS[message.role]}: {_content(message)}" for message in exchange.messages])
 
 
 def earlier_notes(quoted: str) -> str:
