@@ -127,6 +127,9 @@ def test_a_record_of_messages_leaves_the_rest_alone() -> None:
         ),
         active_run="r",
         dispatched=("c1", "c2"),
+        tasks_context=TaskContextState(revision=3),
+        plan_mode_context=PlanModeContextState(plan_active=True),
+        permission_context=PermissionContextState(mode=PermissionMode.EXPLORE),
     )
     assert all(getattr(before, each.name) != getattr(AgentState(), each.name) for each in fields(AgentState))  # type: ignore[arg-type]
     for record, left in ((CallsClosed(RESULTS[:1]), ("c2",)), (ResultsRecorded(RESULTS[:1]), ())):

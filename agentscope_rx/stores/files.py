@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from agentscope_rx.errors import StateUnreadable
+from agentscope_rx.errors import InvalidOption, StateUnreadable
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.runtime import Clock, SystemClock
 from agentscope_rx.stores import file_lease, file_log, folders
@@ -41,13 +41,16 @@ class JsonFileStore:
     Args:
         root: The folder; made on first use, with mode 0700.
         clock: What leases run out by, and what `prune` goes by; all processes must have the same time.
+        timeout: Seconds after which the lock of a session's folder is not waited for any more.
     """
 
     local = True
 
-    def __init__(self, root: str | os.PathLike[str], *, clock: Clock | None = None) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, clock: Clock | None = None, timeout: float = 30.0) -> None:
+        if not timeout > 0:
+            raise InvalidOption("timeout", timeout, "a positive number of seconds")
         self._root = Path(root).absolute()
-        self._folders = Folders(self._root)
+        self._folders = Folders(self._root, timeout)
         self._clock = clock or SystemClock()
 
     def __eq__(self, other: object) -> bool:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from agentscope_rx.errors import StoreUnavailable
 from agentscope_rx.stores.keys import NOBODY, SessionKey, folder_name, identifier_of, is_whole, user_folder
 from agentscope_rx.stores.store import ANYBODY, Anybody
 
@@ -24,10 +25,15 @@ _POLL: Final = 0.002  # seconds between two looks at a lock that somebody has: a
 
 
 class Folders:
-    """The folders `agents/<agent>/sessions/<user>/<session>` below a root."""
+    """The folders `agents/<agent>/sessions/<user>/<session>` below a root.
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    Args:
+        root: The root.
+        timeout: Seconds after which a folder's lock is not waited for any more.
+    """
+
+    def __init__(self, root: Path, timeout: float = 30.0) -> None:
+        self._root, self._timeout = root, timeout
 
     def of(self, key: SessionKey) -> Path:
         """The folder of a session, which need not exist."""
@@ -57,6 +63,7 @@ class Folders:
 
         Raises:
             FileNotFoundError: It does not exist and is not to be made.
+            StoreUnavailable: Another process has it for longer than one waits.
         """
         folder = self.of(key)
         lock = None
@@ -64,7 +71,7 @@ class Folders:
             if make:
                 self._make(key, folder)
             try:
-                lock = _lock(folder)
+                lock = _lock(folder, self._timeout)
             except FileNotFoundError:  # deleted while we waited
                 if not make:
                     raise
@@ -91,18 +98,24 @@ class Folders:
         return None
 
 
-def _lock(folder: Path) -> BaseFileLock | None:
+def _lock(folder: Path, timeout: float) -> BaseFileLock | None:
     """The lock of a folder; None where the folder is another by now, and our lock that of the deleted one.
 
     Raises:
         FileNotFoundError: The folder does not exist, or does not any more.
+        StoreUnavailable: Another process has it for longer than that: one that was stopped in the middle of its work.
     """
-    from filelock import FileLock
+    from filelock import FileLock, Timeout
 
     same = os.open(folder, os.O_RDONLY)  # while it is open, no other folder can get its number
     try:
         lock = FileLock(folder / _LOCK, mode=0o600)
-        lock.acquire(poll_interval=_POLL)
+        try:
+            lock.acquire(timeout=timeout, poll_interval=_POLL)
+        except Timeout as error:
+            raise StoreUnavailable(
+                f"{folder / _LOCK} was locked by another process for {timeout:g} s; is one stopped that works in it?"
+            ) from error
         try:
             if os.path.samestat(os.fstat(same), os.stat(folder)):
                 return lock

@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentscope_rx.errors import InteractionMismatch, InvalidOption, LogCorrupt, UncertainToolCalls
-from agentscope_rx.events import Custom
+from agentscope_rx.events import AgentResult, Custom
 from agentscope_rx.messages import Msg, TextBlock, ToolCallState, ToolResultBlock, ToolResultState
+from agentscope_rx.requests import ModelChunk, ModelRequest
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import CLOSED_TEXT, NOT_RUN_TEXT, UncertainCalls
+from agentscope_rx.session import CLOSED_TEXT, NOT_RUN_TEXT, LogRecord, UncertainCalls
 from agentscope_rx.state import CallsPaused, ReplyRecorded, ToolsDispatched
 from agentscope_rx.stores import InMemoryStore, JsonFileStore
-from agentscope_rx.testing import calls
+from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.tools import tool
 from tests.session.support import ASKED, KEY, agent_on, crashed, input_of, opened, said
 from tests.stores.conftest import Place
@@ -56,6 +57,38 @@ def test_many_workers_that_are_killed(place: Place, tmp_path: Path) -> None:
     """The same at 200 moments."""
     seen = kill_workers(place, tmp_path, 200, seed="2")
     assert min(seen["recovery"], seen["uncertain"]) >= 10
+
+
+# -- what is written when -----------------------------------------------------------------------------------
+
+
+async def test_what_is_written_before_something_happens() -> None:
+    """The input is in the log before the model is asked, a call before its tool runs, all of it before the result."""
+    store, found = InMemoryStore(), dict[str, list[str]]()
+
+    async def types() -> list[str]:
+        return [LogRecord.from_json(body).type for body in await store.read_after(KEY, 0)]
+
+    @tool
+    async def work() -> str:
+        """Look at the log."""
+        found["tool"] = await types()
+        return "done"
+
+    class Looking(ScriptedModel):
+        async def stream(self, request: ModelRequest, /) -> AsyncIterator[ModelChunk]:
+            found[f"request {self.asked}"] = await types()
+            async for chunk in super().stream(request):
+                yield chunk
+
+    agent = agent_on(store, Looking([calls(("c1", "work", "{}")), "fine"]), tools=[work])
+    async for event in agent.stream_events("go", ALICE):
+        if isinstance(event, AgentResult):
+            found["result"] = await types()
+    assert found["request 0"] == ["run/start", "input/received"]
+    assert found["tool"] == [*found["request 0"], "message/assistant", "tool/dispatch"]
+    assert found["request 1"] == [*found["tool"], "tool/results"]
+    assert found["result"] == [*found["request 1"], "message/assistant", "run/end"]
 
 
 # -- what becomes of the calls ------------------------------------------------------------------------------

@@ -398,6 +398,17 @@ async def test_a_replaced_state_keeps_what_was_said() -> None:
     assert len({message.id for message in state.context.messages} - {""}) == 2
 
 
+async def test_a_replaced_state_rewrites_nothing_that_was_said() -> None:
+    """Whoever rewrites a message of the history from outside does not rewrite the transcript."""
+    agent = agent_on(InMemoryStore(), ["1"])
+    await agent.call("q", ALICE)
+    state = await agent.state(ALICE)
+    other = [replace(message, content=Msg.user("redacted").content) for message in state.context.messages]
+    await agent.replace_state(ALICE, replace(state, context=History.of(*other)), expected=state)
+    assert [message.text for message in await agent.session_log(ALICE).transcript()] == ["q", "1"]
+    assert [message.text for message in (await agent.state(ALICE)).context.messages] == ["redacted"] * 2
+
+
 async def test_a_state_may_be_replaced_by_who_read_it_elsewhere() -> None:
     """A state that was read from the log and one that was read from its checkpoint are the same state."""
     store = InMemoryStore()

@@ -100,7 +100,7 @@ async def test_the_second_process_waits_or_is_told(place: Place) -> None:
 async def test_a_process_that_comes_back_too_late(place: Place) -> None:
     """A process that was stopped until its lease ran out finds that it has lost the session, and changes nothing."""
     at = await asyncio.to_thread(place)
-    async with holding(at, lease=0.2) as other:
+    async with holding(at, lease=2) as other:  # and stop it long before it is renewed, in the middle of no verb
         other.stop()
         seen = await watch(agent_on(store_at(at), ["said here"], wait_timeout=50), "asked here", ALICE)
         assert (seen.error, seen.result.text) == (None, "said here")

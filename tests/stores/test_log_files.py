@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from agentscope_rx.errors import LeaseLost, LogCorrupt, StateConflict, StateUnreadable
+from agentscope_rx.errors import (
+    InvalidOption,
+    LeaseLost,
+    LogCorrupt,
+    StateConflict,
+    StateUnreadable,
+    StoreUnavailable,
+)
 from agentscope_rx.stores import JsonFileStore, SessionKey, Stored
 from agentscope_rx.stores.folders import Folders, remove
 from agentscope_rx.stores.keys import folder_name
@@ -264,6 +271,24 @@ async def test_who_waits_for_a_session_that_is_deleted_begins_it_anew(store: Jso
     await holder
     assert await writer == 1
     assert await store.get(KEY) == Stored(b"2", 1)
+
+
+async def test_a_lock_that_is_never_released_is_not_waited_for_ever(store: JsonFileStore, root: Path) -> None:
+    """Where a process was stopped in the middle of its work, others say so in time, and write nothing."""
+    await written(store, [b"1"])
+    hasty = JsonFileStore(root, timeout=0.05)
+    with Folders(root).locked(KEY):
+        for verb in (
+            hasty.append(KEY, [b"2"], expected_seq=1),
+            hasty.acquire(KEY, "me", ttl=1),
+            hasty.put(KEY, b"x", expected_version=0),
+            hasty.read_after(KEY, 0),
+        ):
+            with pytest.raises(StoreUnavailable, match="was locked by another process for 0.05 s"):
+                await verb
+    assert await store.read_after(KEY, 0) == (b"1",)
+    with pytest.raises(InvalidOption, match="timeout"):
+        JsonFileStore(root, timeout=0)
 
 
 async def test_a_lock_of_another_folder_is_none(
