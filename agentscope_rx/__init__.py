@@ -11,6 +11,10 @@ from agentscope_rx.__about__ import __version__ as __version__
 if TYPE_CHECKING:
     from agentscope_rx.blocks import ContextBlock as ContextBlock
     from agentscope_rx.builder import AgentBuilder as AgentBuilder
+    from agentscope_rx.compaction.config import CompactionConfig as CompactionConfig
+    from agentscope_rx.compaction.config import PruneConfig as PruneConfig
+    from agentscope_rx.compaction.config import ToolResultEvictionConfig as ToolResultEvictionConfig
+    from agentscope_rx.compaction.config import TruncateArgsConfig as TruncateArgsConfig
     from agentscope_rx.condensing import condense as condense
     from agentscope_rx.context.policy import CategoryBudget as CategoryBudget
     from agentscope_rx.context.policy import ContextPolicy as ContextPolicy
@@ -61,6 +65,10 @@ if TYPE_CHECKING:
 _HOME = {
     "ContextBlock": "agentscope_rx.blocks",
     "AgentBuilder": "agentscope_rx.builder",
+    "CompactionConfig": "agentscope_rx.compaction.config",
+    "PruneConfig": "agentscope_rx.compaction.config",
+    "ToolResultEvictionConfig": "agentscope_rx.compaction.config",
+    "TruncateArgsConfig": "agentscope_rx.compaction.config",
     "condense": "agentscope_rx.condensing",
     "CategoryBudget": "agentscope_rx.context.policy",
     "ContextPolicy": "agentscope_rx.context.policy",
