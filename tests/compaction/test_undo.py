@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 from agentscope_rx.compaction import CompactionConfig, CompactionRequest
 from agentscope_rx.compactions import Compaction, expanded, is_summary
 from agentscope_rx.errors import UndoRefused
+from agentscope_rx.events import ToolResultEnd
 from agentscope_rx.history import History
 from agentscope_rx.messages import Msg
+from agentscope_rx.permission_context import PermissionContextState, PermissionRule
 from agentscope_rx.state import AgentState, CompactionUndone, LimitLearned
+from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing import run_virtual
+from agentscope_rx.testing.fake_provider import RecordedRequest, ScriptedReply
+from agentscope_rx.tools import tool
 from tests.compaction.support import (
     compaction,
     conversations,
@@ -28,6 +33,7 @@ from tests.compaction.support import (
     user,
 )
 from tests.context.support import ALICE, harness, scripted
+from tests.support import watch
 from tests.virtual import virtual
 
 FIRST = CompactionConfig(trigger_messages=1, keep_tokens=0, keep_messages=2)
@@ -266,3 +272,34 @@ async def test_the_system_message_is_equal_after_ten_compactions() -> None:
         assert len(systems) == 1
         assert "Be brief." in systems.pop()
         assert provider.refusals == []
+
+
+async def test_permissions_hold_after_ten_compactions() -> None:
+    """What a session may not do is part of its state, and stays so whatever the summaries say."""
+    paid: list[int] = []
+
+    @tool
+    async def pay() -> str:
+        """Pay."""
+        paid.append(1)
+        return "paid"
+
+    def script(request: RecordedRequest, number: int) -> ScriptedReply:
+        if "tools" not in request.body:
+            return fake.text("Pay: it is allowed.")
+        roles = [(message["role"], message["content"]) for message in request.messages]
+        if ("user", "pay now") in roles and not any(role == "tool" for role, _ in roles):
+            return fake.tool_calls(("c1", "pay", "{}"))
+        return fake.text(f"short {number}")
+
+    shortening = CompactionConfig(trigger_messages=2, keep_tokens=0, keep_messages=1)
+    async with harness(script=script, tools=[pay], compaction=shortening) as (agent, _):
+        rules = PermissionContextState().with_rules([PermissionRule.deny("pay")])
+        await agent.replace_permissions(ALICE, rules)
+        for at in range(22):
+            await agent.call(f"a rather long question with the number {at}", ALICE)
+        assert len(await agent.compactions(ALICE)) >= 10
+        assert (await agent.state(ALICE)).permission_context == rules
+        seen = await watch(agent, "pay now", ALICE)
+        assert [end.state for end in seen.of(ToolResultEnd)] == ["denied"]
+    assert paid == []
