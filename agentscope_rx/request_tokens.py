@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.draft import RequestDraft, Zone
-from agentscope_rx.history import Exchange
+from agentscope_rx.history import Exchange, Measure
+from agentscope_rx.messages import Msg
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.token_counter import TokenCounter
 
@@ -35,6 +36,11 @@ def category_tokens(draft: RequestDraft, counter: TokenCounter) -> dict[Zone, in
 def block_zones(draft: RequestDraft) -> tuple[tuple[Zone, tuple[ContextBlock, ...]], ...]:
     """The zones that hold blocks, in the order in which they are read."""
     return (("system", draft.system), ("transient", draft.transient), ("references", draft.references))
+
+
+def text_tokens(text: str, counter: Measure[int]) -> int:
+    """What a text costs as a message of its own."""
+    return Exchange(Msg.user(text)).measure(counter)
 
 
 def token_cost(each: object, counter: TokenCounter) -> int:

@@ -18,20 +18,16 @@ import gc
 import itertools
 import statistics
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from reactivex import Observable
+from preparation_clock import clocked
 
-from agentscope_rx import HarnessAgent, InMemoryWorkspace, Msg, Pipeline, RuntimeContext, tool
+from agentscope_rx import HarnessAgent, InMemoryWorkspace, Msg, RuntimeContext, tool
 from agentscope_rx.compaction import CompactionConfig
-from agentscope_rx.lifting import Attempt
 from agentscope_rx.messages import TextBlock, ToolResultBlock, ToolUseBlock
-from agentscope_rx.operators import effect_operator
 from agentscope_rx.requests import ModelChunk, ModelRequest
-from agentscope_rx.step import Step
 from agentscope_rx.testing import ScriptedModel, calls
 
 SIZES: Final = (1_250, 2_500, 5_000, 10_000)
@@ -101,33 +97,13 @@ def old_messages(count: int) -> list[Msg]:
 # -- what is measured ---------------------------------------------------------------------------------------
 
 
-def timed(default: Pipeline, seen: list[float]) -> Pipeline:
-    """The pipeline with a clock that starts with each request and stops before the model is called."""
-    began = 0.0
-
-    def clocked(attempt: Attempt) -> Attempt:
-        def start(step: Step) -> Observable[Step]:
-            nonlocal began
-            began = time.process_time()
-            return attempt(step)
-
-        return start
-
-    @effect_operator
-    def stop_the_clock(step: Step) -> Step:
-        seen.append((time.process_time() - began) * 1e3)
-        return step
-
-    return default.guard("request", clocked).insert_before("call_model", stop_the_clock)
-
-
 async def preparations(messages: int, config: CompactionConfig) -> list[float]:
     """Milliseconds of each preparation of a call in a session that holds so many messages."""
-    seen, model = list[float](), Summarising()
+    seconds, model = list[float](), Summarising()
     builder = (
         HarnessAgent.builder(name="bench", model=model, workspace=InMemoryWorkspace(), tools=[look], max_iters=STEPS)
         .compaction(config)
-        .pipeline(lambda default: timed(default, seen))
+        .pipeline(lambda default: clocked(default, seconds))
     )
     async with builder.build() as agent:
         await agent.observe(old_messages(messages), ALICE)
@@ -137,7 +113,7 @@ async def preparations(messages: int, config: CompactionConfig) -> list[float]:
     wanted = int(config is not NEVER)
     if (made, model.summaries) != (wanted, wanted):
         raise RuntimeError(f"{made} compactions and {model.summaries} summaries where {wanted} was to be measured")
-    return seen
+    return [each * 1e3 for each in seconds]
 
 
 async def one_pair(messages: int, sample: Sample) -> None:

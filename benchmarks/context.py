@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from reactivex import Observable
+from preparation_clock import clocked
 
 from agentscope_rx import (
     ContextBlock,
@@ -27,18 +27,15 @@ from agentscope_rx import (
     HarnessAgent,
     InMemoryWorkspace,
     Msg,
-    Pipeline,
     RuntimeContext,
     tool,
 )
 from agentscope_rx.events import Custom
 from agentscope_rx.harness_agent import HarnessBuilder
-from agentscope_rx.lifting import Attempt
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import TextBlock, ToolResultBlock, ToolUseBlock
-from agentscope_rx.operators import effect_operator, text_operator
+from agentscope_rx.operators import text_operator
 from agentscope_rx.options import Arrangement
-from agentscope_rx.step import Step
 from agentscope_rx.testing import ScriptedModel, calls
 
 PRIOR: Final = (100, 5_000)
@@ -116,26 +113,6 @@ def configured() -> HarnessBuilder:
 # -- what is measured ---------------------------------------------------------------------------------------
 
 
-def timed(default: Pipeline, seen: list[float]) -> Pipeline:
-    """The pipeline with a clock that starts with each request and stops before the model is called."""
-    began = 0.0
-
-    def clocked(attempt: Attempt) -> Attempt:
-        def start(step: Step) -> Observable[Step]:
-            nonlocal began
-            began = time.process_time()
-            return attempt(step)
-
-        return start
-
-    @effect_operator
-    def stop_the_clock(step: Step) -> Step:
-        seen.append(time.process_time() - began)
-        return step
-
-    return default.guard("request", clocked).insert_before("call_model", stop_the_clock)
-
-
 @text_operator
 def redact(text: str) -> str:
     return text.replace("twice", "[word]")
@@ -144,7 +121,7 @@ def redact(text: str) -> str:
 async def one_preparation(prior: int, *, change: Arrangement = lambda default: default) -> float:
     """Microseconds of one preparation and its report, the median of the steps of a call."""
     seconds: list[float] = []
-    builder = configured().pipeline(change).pipeline(lambda default: timed(default, seconds))
+    builder = configured().pipeline(change).pipeline(lambda default: clocked(default, seconds))
     async with builder.build() as agent:
         await agent.observe(old_messages(prior), ALICE)
         gc.collect()

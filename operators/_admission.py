@@ -1,3 +1,5 @@
+"""Which calls of a reply may run: asked once for all of them, before the first one starts."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

@@ -1,3 +1,5 @@
+"""`assemble_request`: what the application says goes into the draft; the conversation is there already."""
+
 from __future__ import annotations
 
 import inspect

@@ -1,3 +1,5 @@
+"""`begin_request`: the first operator of `prepare`, so that all later ones work on one snapshot."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""`call_model`: the request goes out, and the chunks that come back are events before they are a reply."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -1,3 +1,5 @@
+"""`commit_history`: the last operator of `prepare`; until here a shorter history is only a proposal."""
+
 from __future__ import annotations
 
 from collections.abc import Awaitable

@@ -1,3 +1,5 @@
+"""`compact_history`: whether a summary is due, and whether it would pay; `_compaction` writes and checks it."""
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
@@ -11,10 +13,9 @@ from agentscope_rx.context.limit import request_limit
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.history import Exchange, History, Measure
 from agentscope_rx.lifting import Operator
-from agentscope_rx.messages import Msg
 from agentscope_rx.operators._compaction import NAME, Attempt, with_remembered
 from agentscope_rx.operators._summary_call import Summariser
-from agentscope_rx.request_tokens import fixed_tokens
+from agentscope_rx.request_tokens import fixed_tokens, text_tokens
 from agentscope_rx.step import Step
 from agentscope_rx.token_counter import TokenCounter
 
@@ -114,8 +115,8 @@ def _futile(plan: Cut, now: Situation, movable: int) -> str:
 def _movable(history: History, counter: TokenCounter) -> int:
     """What the newest exchange would cost less, were the texts of its results in files."""
     results = (message.tool_result for message in (history.last.messages if history.last else ()))
-    texts = (Exchange(Msg.user(result.text)) for result in results if result is not None)
-    return sum(max(0, text.measure(counter) - _RESULT_OVERHEAD) for text in texts)
+    costs = (text_tokens(result.text, counter) for result in results if result is not None)
+    return sum(max(0, cost - _RESULT_OVERHEAD) for cost in costs)
 
 
 def _messages_note(config: CompactionConfig) -> str:

@@ -29,8 +29,8 @@ from agentscope_rx.lifting import proposed
 from agentscope_rx.logs import logger
 from agentscope_rx.messages import Msg
 from agentscope_rx.operators._summary_call import Notes, Summariser, SummaryRefused
+from agentscope_rx.request_tokens import text_tokens
 from agentscope_rx.step import Step
-from agentscope_rx.token_counter import TokenCounter
 
 NAME: Final = "compact_history"
 _REMEMBERED: Final = "summary for {}"
@@ -70,7 +70,7 @@ class Attempt:
     def planned(self) -> Step:
         """The step as it would be, with a summary of the greatest length that says nothing."""
         tokens = self.summary_limit
-        unit = max(1, _text_tokens(_PLACEHOLDER * 8, self.counter) // 8)
+        unit = max(1, text_tokens(_PLACEHOLDER * 8, self.counter) // 8)
         history, summary = self._with_summary(_PLACEHOLDER * (tokens // unit), "")
         cost = summary.measure(self.counter)
         return self._done(history, CompactionOutcome.PLANNED, summary_tokens=cost, replaced_tokens=self.plan.tokens)
@@ -128,7 +128,7 @@ class Attempt:
     async def _by_summary(self, summariser: Summariser) -> Step:
         most = summariser.longest_of(self.summary_limit, self.step)
         notes = await summariser.notes_on(self.step, self._shown(), max_tokens=most)
-        tokens = _text_tokens(notes.text, self.counter)
+        tokens = text_tokens(notes.text, self.counter)
         self._check_gain(self.plan.tokens - tokens, self.plan.tokens)
         required = missing_headings(notes.text, self.config.required_headings)
         if required:
@@ -244,10 +244,6 @@ def _of_known(before: History, messages: Sequence[Msg]) -> History:
     known = {exchange.id: exchange for exchange in before}
     made = History.of(*messages)
     return History(known[each.id] if known.get(each.id) == each else each for each in made)
-
-
-def _text_tokens(text: str, counter: TokenCounter) -> int:
-    return Exchange(Msg.user(text)).measure(counter)
 
 
 def _figures(decision: CompactionDecision, notes: Notes | None, config: CompactionConfig) -> dict[str, object]:

@@ -1,3 +1,5 @@
+"""`evict_optional_blocks`: what nobody needs leaves a request that is too large, before anything is shortened."""
+
 from __future__ import annotations
 
 from collections import Counter

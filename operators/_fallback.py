@@ -1,3 +1,5 @@
+"""`fallback`: another model for a call that the own one cannot answer, with a request for its own window."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""`load_materials`: what the workspace holds for requests, read at the first step of a call."""
+
 from __future__ import annotations
 
 from collections.abc import Awaitable

@@ -1,3 +1,5 @@
+"""`load_sources`: the context sources of the application, all at once, each with its time-out and its policy."""
+
 from __future__ import annotations
 
 import asyncio

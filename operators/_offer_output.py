@@ -1,3 +1,5 @@
+"""`offer_output`: a structured answer is asked for, natively or by a tool; `_settle_output` takes it in."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

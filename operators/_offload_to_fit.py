@@ -1,3 +1,5 @@
+"""`offload_to_fit`: results that are small one by one and too large together, once nothing else has helped."""
+
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterator

@@ -1,3 +1,5 @@
+"""`offload_tool_results`: no result larger than the limit stays in the history; `_moved_results` writes the files."""
+
 from __future__ import annotations
 
 from collections.abc import Awaitable

@@ -1,3 +1,5 @@
+"""`project_task_state`: after all shortening, since only then it is known what the conversation still shows."""
+
 from __future__ import annotations
 
 from agentscope_rx.draft import RequestDraft

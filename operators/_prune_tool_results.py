@@ -1,3 +1,5 @@
+"""`prune_tool_results`: the middle of old results goes; which ones are old is in `compaction.pruning`."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,3 +1,5 @@
+"""`recover_overflow`: what happens when a provider finds a request too long that we did not."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""`report_context`: the `context_build` event and its manifest, for requests that are sent and for those refused."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""`run_tools`: the calls of a reply, side by side; whatever becomes of one, it has a result."""
+
 from __future__ import annotations
 
 import asyncio

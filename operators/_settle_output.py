@@ -1,3 +1,5 @@
+"""`settle_output`: is the answer of the form that was wanted? `_offer_output` has asked for it."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ from agentscope_rx.history import Exchange, History
 from agentscope_rx.messages import Msg
 from agentscope_rx.operators._report_context import tell_of
 from agentscope_rx.reply_writer import ReplyWriter
-from agentscope_rx.request_tokens import fixed_tokens
+from agentscope_rx.request_tokens import fixed_tokens, text_tokens
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions
 from agentscope_rx.step import ModelCard, Step
 from agentscope_rx.token_counter import TokenCounter
@@ -132,8 +132,8 @@ class Summariser:
     def _room(self, beside: Step, written: str, counter: TokenCounter, max_tokens: int) -> int:
         """How many tokens of conversation one request has room for."""
         limit = request_limit(beside, self._policy_of()).limit
-        notes = max(max_tokens, _tokens(written, counter)) if written else max_tokens
-        fixed = fixed_tokens(beside.draft, counter) + _tokens(self.template, counter) + notes + _SLACK_TOKENS
+        notes = max(max_tokens, text_tokens(written, counter)) if written else max_tokens
+        fixed = fixed_tokens(beside.draft, counter) + text_tokens(self.template, counter) + notes + _SLACK_TOKENS
         if limit - fixed < _LEAST_ROOM:
             raise ContextBudgetExceeded(fixed + _LEAST_ROOM, limit, (("the frame of a summary request", fixed),))
         return limit - fixed
@@ -180,10 +180,6 @@ def _worded(step: Step, exchanges: Sequence[Exchange]) -> History:
 
 def _is_notes(exchange: Exchange) -> bool:
     return is_summary(exchange.messages[0])
-
-
-def _tokens(text: str, counter: TokenCounter) -> int:
-    return Exchange(Msg.user(text)).measure(counter)
 
 
 def _checked(reply: tuple[Msg, str | None]) -> str:

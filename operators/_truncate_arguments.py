@@ -1,3 +1,5 @@
+"""`truncate_arguments`: long arguments of old calls, which their results have made superfluous."""
+
 from __future__ import annotations
 
 from dataclasses import replace

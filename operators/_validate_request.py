@@ -1,3 +1,5 @@
+"""`validate_request`: the last look at a request, at what a provider refuses and at its size."""
+
 from __future__ import annotations
 
 from collections import Counter

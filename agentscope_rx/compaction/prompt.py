@@ -22,6 +22,7 @@ from agentscope_rx.messages import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from agentscope_rx.request_tokens import text_tokens
 from agentscope_rx.wire import to_json
 
 HISTORY_TOOL: Final = "session_history"
@@ -180,7 +181,7 @@ def _length(message: Msg) -> int:
 
 def _pieces(text: str, counter: Measure[int], room: int) -> Iterator[tuple[str, int]]:
     """A long text in pieces that fit, each with what it costs."""
-    tokens = Exchange(Msg.user(text)).measure(counter)
+    tokens = text_tokens(text, counter)
     if tokens <= room or len(text) == 1:
         yield text, tokens
         return

@@ -17,15 +17,16 @@ from agentscope_rx.events import Custom
 from agentscope_rx.history import Exchange, History
 from agentscope_rx.messages import Base64Source, DataBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock, URLSource
 from agentscope_rx.models.chat_body import encode
-from agentscope_rx.models.providers import COMPATIBLE, Provider
+from agentscope_rx.models.providers import COMPATIBLE
 from agentscope_rx.operators import RequestDraft, Step, text_operator, view_operator
 from agentscope_rx.requests import ModelRequest, ToolSpec
 from agentscope_rx.testing import calls
 from agentscope_rx.testing import fake_provider as fake
-from agentscope_rx.testing.fake_provider import FakeProvider, RecordedRequest, ScriptedReply, from_case
+from agentscope_rx.testing.fake_provider import FakeProvider, from_case
 from agentscope_rx.tools import Tool, ToolContext
 from tests.cases import case
 from tests.cases.playing import CaseTool, check_pairs
+from tests.cases.roles import STRICT, no_user_after_a_result, sources
 from tests.context.support import ALICE, builder_before, harness, manifests, scripted
 from tests.strategies import conversations
 from tests.support import watch
@@ -292,22 +293,6 @@ async def test_o17_everything_is_counted() -> None:
 
 
 # -- roles --------------------------------------------------------------------------------------------------
-
-STRICT = Provider(name="strict", base_url="http://127.0.0.1", needs_key=False, merge_user=True)
-
-
-def no_user_after_a_result(request: RecordedRequest, number: int) -> ScriptedReply:
-    """The rule of the case, and then its replies."""
-    the = case("O38")
-    roles = [message["role"] for message in request.messages]
-    if ("tool", "user") in pairwise(roles):
-        return fake.failure(400, json.loads(the["provider_rule"].removeprefix("400 ").partition(" when ")[0]))
-    return from_case(the["model"][number - 1])
-
-
-async def sources(request: ContextRequest) -> list[ContextBlock]:
-    ((_, blocks),) = case("O38")["config"]["context_source"]
-    return [ContextBlock(id=id, text=text, kind=kind) for kind, id, text in blocks]
 
 
 async def test_o38_a_profile_writes_state_into_the_result_before_it() -> None:

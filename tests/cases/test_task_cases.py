@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
-from agentscope_rx import ContextBlock, ContextRequest, HarnessAgent, InMemoryWorkspace
+from agentscope_rx import HarnessAgent, InMemoryWorkspace
 from agentscope_rx.compaction import CompactionConfig
 from agentscope_rx.events import Custom
 from agentscope_rx.history import History
 from agentscope_rx.messages import Msg
-from agentscope_rx.models.providers import Provider
 from agentscope_rx.requests import CallDelta, ModelChunk, ModelRequest
 from agentscope_rx.state import AgentState
 from agentscope_rx.stores import InMemoryStore, SessionKey
@@ -28,10 +26,11 @@ from agentscope_rx.tasks import (
     TaskContextState,
 )
 from agentscope_rx.testing import fake_provider as fake
-from agentscope_rx.testing.fake_provider import RecordedRequest, ScriptedReply, from_case
+from agentscope_rx.testing.fake_provider import RecordedRequest, from_case
 from agentscope_rx.tools import tool
 from tests.cases import case
 from tests.cases.playing import CaseTool, check_pairs
+from tests.cases.roles import STRICT, no_user_after_a_result, sources
 from tests.context.support import ALICE, harness, manifests, scripted
 from tests.support import ONE_ATTEMPT, watch
 from tests.virtual import virtual
@@ -225,21 +224,6 @@ async def test_o37_there_is_one_system_message_and_it_is_the_first() -> None:
 
 
 # -- O38 ----------------------------------------------------------------------------------------------------
-
-STRICT = Provider(name="strict", base_url="http://127.0.0.1", needs_key=False, merge_user=True)
-
-
-def no_user_after_a_result(request: RecordedRequest, number: int) -> ScriptedReply:
-    the = case("O38")
-    roles = [message["role"] for message in request.messages]
-    if ("tool", "user") in pairwise(roles):
-        return fake.failure(400, json.loads(the["provider_rule"].removeprefix("400 ").partition(" when ")[0]))
-    return from_case(the["model"][number - 1])
-
-
-async def sources(request: ContextRequest) -> list[ContextBlock]:
-    ((_, blocks),) = case("O38")["config"]["context_source"]
-    return [ContextBlock(id=id, text=text, kind=kind) for kind, id, text in blocks]
 
 
 async def test_o38_the_task_is_merged_like_the_rest() -> None:
