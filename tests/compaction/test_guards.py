@@ -302,16 +302,16 @@ async def test_a_second_refusal_is_raised() -> None:
     assert len(told(seen_, "overflow_recovery")) == 1
 
 
-def weak() -> BadRequest:
-    """A status 400 that does not say why."""
-    error = BadRequest("400", status=400)
-    error.may_be_overflow = True
+def refused(*, weak: bool) -> BadRequest:
+    """A status 400 that does not say why, or one that does and is about something else."""
+    error = BadRequest("400" if weak else "unknown field 'top_p'", status=400)
+    error.may_be_overflow = weak
     return error
 
 
-@pytest.mark.parametrize(("near", "tried"), [(True, True), (False, False)])
-def test_a_weak_sign_counts_only_near_to_the_window(near: bool, tried: bool) -> None:
-    """An estimate of nine tenths of the window makes an empty 400 an overflow; a smaller one does not."""
+@pytest.mark.parametrize(("near", "weak", "tried"), [(True, True, True), (False, True, False), (True, False, False)])
+def test_a_weak_sign_counts_only_near_to_the_window(near: bool, weak: bool, tried: bool) -> None:
+    """An estimate of nine tenths of the window makes an empty 400 an overflow; a smaller one, or a reason, does not."""
 
     @virtual
     async def sent() -> None:
@@ -319,7 +319,8 @@ def test_a_weak_sign_counts_only_near_to_the_window(near: bool, tried: bool) -> 
         probe = plain("done", window=1_000_000, context_policy=policy)
         tokens = manifests(await after(probe))[0].estimated_input_tokens
         window = int(tokens / 0.9) - 1 if near else int(tokens / 0.9) + 10
-        agent = plain(weak(), "notes", "done", window=window, context_policy=policy, compaction={"trigger_messages": 0})
+        script = (refused(weak=weak), "notes", "done")
+        agent = plain(*script, window=window, context_policy=policy, compaction={"trigger_messages": 0})
         seen_ = await after(agent)
         assert (seen_.error is None) == tried, seen_.error
         assert model_of(agent).asked == (3 if tried else 1)
