@@ -29,7 +29,8 @@ class ToolResultEvictionConfig(BaseModel):
         preview_chars: How much of its beginning and of its end stays; 0 = nothing.
         eviction_path: The folder for the files, inside the workspace.
         excluded_tool_names: Tools whose results stay whatever their size.
-        retention: How long a file is kept that no message of the session mentions any more; None = for ever.
+        retention: How long a file is kept that no message of the session mentions any more; None = for ever. Messages
+            that gave way to a summary mention none: undone later, they may point to a file that is gone.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
