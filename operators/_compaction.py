@@ -19,7 +19,7 @@ from agentscope_rx.compaction.prompt import (
     pointer_to,
 )
 from agentscope_rx.compaction.rules import broken_rules
-from agentscope_rx.compaction.triggers import OVER_BUDGET, Situation, break_even_steps, least_gain, summary_limit
+from agentscope_rx.compaction.triggers import Situation, break_even_steps, least_gain, summary_limit
 from agentscope_rx.compactions import MESSAGES, CompactionDecision, CompactionOutcome, is_summary
 from agentscope_rx.errors import AgentScopeError
 from agentscope_rx.events import Custom
@@ -55,7 +55,7 @@ class Attempt:
             return last_exchange_only(history, counter)
         summary = summary_limit(self.config, now.budget, now.tokens)
         found = cut_for(self.config, history, counter, budget=now.budget, summary_tokens=summary)
-        if self.trigger == OVER_BUDGET and found.kept_tokens + found.tail_tokens + summary > now.budget:
+        if found.kept_tokens + found.tail_tokens + summary > now.budget:
             return last_exchange_only(history, counter)
         return found
 

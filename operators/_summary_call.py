@@ -124,7 +124,7 @@ class Summariser:
             draft=draft,
             changes=(),
             timings=(),
-            pressed=None,
+            pressed=step.pressed if own else None,
             compaction=None,
             run=step.run.aside(),
         )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -12,20 +14,25 @@ from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.compaction import CompactionConfig, CompactionRequest
 from agentscope_rx.compaction.prompt import Summary, quoted
 from agentscope_rx.compactions import CompactionOutcome, CompactionState, is_summary
+from agentscope_rx.context.counting import RequestCounter
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.draft import RequestDraft
 from agentscope_rx.errors import ContextBudgetExceeded, ServerFailed
 from agentscope_rx.events import Custom
 from agentscope_rx.history import History
 from agentscope_rx.messages import Msg
-from agentscope_rx.operators import text_operator
+from agentscope_rx.operators import Summariser, compact_history, text_operator
 from agentscope_rx.requests import GenerateOptions, ModelChunk, ModelRequest, ToolSpec
 from agentscope_rx.state import AgentState
 from agentscope_rx.step import ModelCard, Pressed, Step
 from agentscope_rx.testing import RecordingRun, ScriptedModel, a_run, calls, text
 from agentscope_rx.testing.scripted_model import ScriptedTurn
+from agentscope_rx.tokens.encodings import Encodings
+from agentscope_rx.tokens.estimators import ContextTokenEstimator
+from agentscope_rx.tokens.measure import TokenMeasure
 from tests.compaction.support import (
     COUNTER,
+    ONCE,
     asked,
     calls_of,
     card,
@@ -260,6 +267,35 @@ async def test_one_giant_message_is_read_in_pieces() -> None:
     for request in the.writer.requests:
         assert History.of(*request.messages).measure(COUNTER) <= 6_000 - 2_000 - 120
     assert sum(prompt.count("0123456789") for prompt in the.prompts) >= 1_900
+
+
+@virtual
+async def test_under_pressure_the_agents_own_model_gets_no_more_than_the_refusal_allows() -> None:
+    """A window that turned out to be smaller than was thought is smaller for the summary requests, too."""
+    history, refused = steps(9, size=480), Pressed(tokens=9_000, learned=5_000)
+    model = ScriptedModel(["notes"] * 30, name="own", context_window=WIDE)
+    step = step_of(a_run(history), card=ModelCard.of(model, COUNTER), pressed=refused)
+    assert decision(await passed(step, compaction(config=SMALL)))[:2] == ("done", "overflow")
+    assert model.asked > 1
+    for request in model.requests:
+        assert History.of(*request.messages).measure(COUNTER) <= 5_000
+    other = Tried("notes", history=history, pressed=refused)
+    await other.step()
+    assert other.writer.asked == 1
+
+
+async def test_counting_for_another_model_is_made_ready_beside_the_loop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The encoding of the summariser's model is built in a thread, and not at the first message that is counted."""
+    writer = ScriptedModel(["notes"], name="writer", context_window=WIDE)
+    estimator = ContextTokenEstimator("o200k_base", encodings=Encodings(tmp_path, {}))
+    its = ModelCard.of(writer, RequestCounter(TokenMeasure(estimator)), own=False)
+    summariser = Summariser(template=SMALL.summary_prompt, execution=ONCE, policy=ContextPolicy(), card=its)
+    operator = compact_history(config=SMALL, policy=ContextPolicy(), summariser=summariser)
+    assert decision(await passed(step_of(steps(4)), operator))[0] == "done"
+    (built,) = [each for each in caplog.records if each.getMessage() == "tokens_counted_approximately"]
+    assert built.threadName != threading.current_thread().name
 
 
 @virtual
