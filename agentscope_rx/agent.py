@@ -21,22 +21,21 @@ from agentscope_rx.messages import Msg, ToolResultBlock
 from agentscope_rx.options import AgentOptions, mode_of
 from agentscope_rx.permission_context import PermissionContextState, PermissionMode
 from agentscope_rx.pipeline import Pipeline
-from agentscope_rx.requests import PURPOSES, Purpose
-from agentscope_rx.run import Call, OpenSession, Run, run_of
-from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import NOT_RUN_TEXT, SessionLog, messages_of, uncertain_calls
-from agentscope_rx.shutdown import Shutdown, end_runs
-from agentscope_rx.state import (
-    AgentState,
+from agentscope_rx.records import (
     CallsClosed,
     ContextCleared,
     OutcomesReconciled,
     PermissionModeChanged,
     PermissionsReplaced,
-    Record,
     StateReplaced,
     TasksChanged,
 )
+from agentscope_rx.requests import PURPOSES, Purpose
+from agentscope_rx.run import Call, OpenSession, Run, run_of
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.session import NOT_RUN_TEXT, SessionLog, messages_of, uncertain_calls
+from agentscope_rx.shutdown import Shutdown, end_runs
+from agentscope_rx.state import AgentState, Record
 from agentscope_rx.step import ModelCard
 from agentscope_rx.streams import Sink, run_with_sink
 from agentscope_rx.task_state import TaskContextState

@@ -22,8 +22,8 @@ from agentscope_rx.messages import Msg
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.pipelines import harness_pipeline
 from agentscope_rx.preparation import PreparedRequest, prepare
+from agentscope_rx.records import CompactionUndone, PlanModeChanged
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.state import CompactionUndone, PlanModeChanged
 from agentscope_rx.tasks import PlanModeConfig, TaskContextOptions
 from agentscope_rx.workspace import WorkspaceFS, resolve_path
 

@@ -25,6 +25,7 @@ from agentscope_rx.logs import logger
 from agentscope_rx.messages import GenerateReason, Msg, ToolUseBlock, timestamp_of
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
+from agentscope_rx.records import CallsClosed, CallsConfirmed, CallsExecuted, ReplyRecorded
 from agentscope_rx.requests import Purpose
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import (
@@ -44,7 +45,7 @@ from agentscope_rx.session import (
     take_in,
     uncertain_calls,
 )
-from agentscope_rx.state import AgentState, CallsClosed, CallsConfirmed, CallsExecuted, Record, ReplyRecorded
+from agentscope_rx.state import AgentState, Record
 from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Session, Step
 from agentscope_rx.streams import Sink, loop
 from agentscope_rx.task_state import TaskContextState

@@ -10,8 +10,9 @@ from agentscope_rx.agent import Agent
 from agentscope_rx.errors import TaskConflict, TaskRefused
 from agentscope_rx.events import Custom
 from agentscope_rx.logs import logger
+from agentscope_rx.records import VerificationRecorded
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.state import AgentState, VerificationRecorded
+from agentscope_rx.state import AgentState
 from agentscope_rx.task_state import Verification, VerificationOutcome
 from agentscope_rx.tasks.observation import Evidence, evidence_of
 from agentscope_rx.tasks.verifiers import Verdict, Verifier

@@ -28,9 +28,9 @@ from agentscope_rx import Msg, Runtime
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
 from agentscope_rx.history import edits_between
 from agentscope_rx.messages import TextBlock, ToolResultBlock, ToolUseBlock
+from agentscope_rx.records import HistoryEdited, InputAccepted, ReplyRecorded, ResultsRecorded, ToolsDispatched
 from agentscope_rx.session import FoldCache, Holder, LoggedSession
 from agentscope_rx.session.folding import fold, fold_whole
-from agentscope_rx.state import HistoryEdited, InputAccepted, ReplyRecorded, ResultsRecorded, ToolsDispatched
 from agentscope_rx.stores import JsonFileStore, SessionKey, SessionStore, SqlStore
 
 FEW: Final = 1_000

@@ -18,9 +18,9 @@ from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.logs import logger
 from agentscope_rx.messages import GenerateReason, Msg
 from agentscope_rx.pipeline import named_timeout
+from agentscope_rx.records import ReplyBroken, ReplyRecorded
 from agentscope_rx.reply_writer import ReplyWriter
 from agentscope_rx.requests import ExecutionConfig, ModelChunk
-from agentscope_rx.state import ReplyBroken, ReplyRecorded
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.tokens import MeasuredRatio
 

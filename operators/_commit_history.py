@@ -11,7 +11,8 @@ from agentscope_rx.errors import EditRefused, HistoryConflict, StateConflict
 from agentscope_rx.history import Edit, History, edits_between
 from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.messages import timestamp_of
-from agentscope_rx.state import AgentState, HistoryEdited, LimitLearned
+from agentscope_rx.records import HistoryEdited, LimitLearned
+from agentscope_rx.state import AgentState
 from agentscope_rx.step import Step
 
 _TO_RECORD: Final = frozenset({CompactionOutcome.DONE, CompactionOutcome.REFUSED, CompactionOutcome.FAILED})

@@ -25,8 +25,9 @@ from agentscope_rx.messages import (
 )
 from agentscope_rx.operators._admission import Admission, admit, marked
 from agentscope_rx.permission_context import PermissionContextState
+from agentscope_rx.records import CallsPaused, ResultsRecorded, ToolsDispatched
 from agentscope_rx.session import result_events
-from agentscope_rx.state import AgentState, CallsPaused, ResultsRecorded, ToolsDispatched
+from agentscope_rx.state import AgentState
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.tasks import PlanModeConfig
 from agentscope_rx.tasks.observation import observed

@@ -21,7 +21,7 @@ from agentscope_rx.messages import (
     ToolUseBlock,
     timestamp_of,
 )
-from agentscope_rx.state import HistoryEdited, ReplyRecorded
+from agentscope_rx.records import HistoryEdited, ReplyRecorded
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.tools.outputs import OUTPUT_TOOL, RESPONSE, OutputSpec
 from agentscope_rx.usage import total

@@ -23,17 +23,8 @@ from agentscope_rx.permission_context import (
     PermissionRule,
     WorkingDirectory,
 )
-from agentscope_rx.state import (
-    AgentState,
-    CallsClosed,
-    HistoryEdited,
-    InputAccepted,
-    Record,
-    ReplyBroken,
-    ReplyRecorded,
-    ResultsRecorded,
-    ToolContextState,
-)
+from agentscope_rx.records import CallsClosed, HistoryEdited, InputAccepted, ReplyBroken, ReplyRecorded, ResultsRecorded
+from agentscope_rx.state import AgentState, Record, ToolContextState
 from agentscope_rx.task_state import PlanModeContextState, TaskContextState
 from agentscope_rx.wire import to_json
 from tests.strategies import ODD_TEXTS, TEXTS, conversations, messages, result_of

@@ -31,7 +31,8 @@ from agentscope_rx.messages import (
     ToolResultState,
     ToolUseBlock,
 )
-from agentscope_rx.state import CallsConfirmed, CallsExecuted, Record
+from agentscope_rx.records import CallsConfirmed, CallsExecuted
+from agentscope_rx.state import Record
 from agentscope_rx.wire import to_json
 
 _REFUSED: Final = "The user refused this call. It was not run."

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
-import agentscope_rx.state as st
+import agentscope_rx.records as rec
 from agentscope_rx.compactions import CompactionDecision
 from agentscope_rx.errors import InvalidOption, LogUnreadable
 from agentscope_rx.frozen import frozen
@@ -94,7 +94,7 @@ def plain(type: str, record: type[Any], *, upgrades: Sequence[Upgrade] = (), req
 # -- edits: what is gone is named, what came is written -----------------------------------------------------
 
 
-def _encode_edited(record: st.HistoryEdited) -> bytes:
+def _encode_edited(record: rec.HistoryEdited) -> bytes:
     decision = None if record.compaction is None else _decision(record.compaction)
     rest = to_json({"compaction": decision, "at": record.at})
     return b'{"edits":[' + b",".join(map(_edit_json, record.edits)) + b"]," + rest[1:]
@@ -111,12 +111,12 @@ def _decision(decision: CompactionDecision) -> dict[str, object]:
     return {name: getattr(decision, name) for name in names}
 
 
-def _decode_edited(payload: Mapping[str, Any], state: AgentState) -> st.HistoryEdited:
+def _decode_edited(payload: Mapping[str, Any], state: AgentState) -> rec.HistoryEdited:
     wanted = {id for edit in payload["edits"] for id in edit["removed"]}
     known = {exchange.id: exchange for exchange in state.context if exchange.id in wanted} if wanted else {}
     edits = tuple(_edit(edit, known) for edit in payload["edits"])
     decision = payload["compaction"]
-    return st.HistoryEdited(
+    return rec.HistoryEdited(
         edits, None if decision is None else _decision_adapter().validate_python(decision), payload["at"]
     )
 
@@ -138,31 +138,31 @@ def _messages_adapter() -> TypeAdapter[list[Msg]]:
 
 # -- the registry -------------------------------------------------------------------------------------------
 
-_EDITED: Final = Codec(type="context/edited", record=st.HistoryEdited, encode=_encode_edited, decode=_decode_edited)
+_EDITED: Final = Codec(type="context/edited", record=rec.HistoryEdited, encode=_encode_edited, decode=_decode_edited)
 _BUILT_IN: Final = (
-    plain("run/start", st.RunStarted),
-    plain("run/end", st.RunEnded),
-    plain("input/received", st.InputAccepted),
-    plain("calls/closed", st.CallsClosed),
-    plain("message/assistant", st.ReplyRecorded),
-    plain("message/broken", st.ReplyBroken),
-    plain("tool/dispatch", st.ToolsDispatched),
-    plain("tool/results", st.ResultsRecorded),
+    plain("run/start", rec.RunStarted),
+    plain("run/end", rec.RunEnded),
+    plain("input/received", rec.InputAccepted),
+    plain("calls/closed", rec.CallsClosed),
+    plain("message/assistant", rec.ReplyRecorded),
+    plain("message/broken", rec.ReplyBroken),
+    plain("tool/dispatch", rec.ToolsDispatched),
+    plain("tool/results", rec.ResultsRecorded),
     _EDITED,
-    plain("compaction/undone", st.CompactionUndone),
-    plain("limit/learned", st.LimitLearned),
-    plain("interaction/requested", st.CallsPaused),
-    plain("interaction/confirmed", st.CallsConfirmed),
-    plain("interaction/executed", st.CallsExecuted),
-    plain("permission/mode", st.PermissionModeChanged),
-    plain("permission/changed", st.PermissionsReplaced),
-    plain("task/changed", st.TasksChanged),
-    plain("plan/changed", st.PlanModeChanged),
-    plain("verification/result", st.VerificationRecorded),
-    plain("recovery/applied", st.RecoveryApplied),
-    plain("recovery/reconciled", st.OutcomesReconciled),
-    plain("context/cleared", st.ContextCleared),
-    plain("state/replaced", st.StateReplaced),
+    plain("compaction/undone", rec.CompactionUndone),
+    plain("limit/learned", rec.LimitLearned),
+    plain("interaction/requested", rec.CallsPaused),
+    plain("interaction/confirmed", rec.CallsConfirmed),
+    plain("interaction/executed", rec.CallsExecuted),
+    plain("permission/mode", rec.PermissionModeChanged),
+    plain("permission/changed", rec.PermissionsReplaced),
+    plain("task/changed", rec.TasksChanged),
+    plain("plan/changed", rec.PlanModeChanged),
+    plain("verification/result", rec.VerificationRecorded),
+    plain("recovery/applied", rec.RecoveryApplied),
+    plain("recovery/reconciled", rec.OutcomesReconciled),
+    plain("context/cleared", rec.ContextCleared),
+    plain("state/replaced", rec.StateReplaced),
 )
 _by_type: Final[dict[str, Codec]] = {codec.type: codec for codec in _BUILT_IN}
 _by_class: Final[dict[type, Codec]] = {codec.record: codec for codec in _BUILT_IN}

@@ -7,14 +7,8 @@ from enum import StrEnum
 from typing import Final
 
 from agentscope_rx.errors import InvalidToolPairs, StateConflict
-from agentscope_rx.state import (
-    AgentState,
-    CompactionUndone,
-    ContextCleared,
-    HistoryEdited,
-    Record,
-    StateReplaced,
-)
+from agentscope_rx.records import CompactionUndone, ContextCleared, HistoryEdited, StateReplaced
+from agentscope_rx.state import AgentState, Record
 
 #: Shortens what was said and adds nothing; the next request that needs it shortens again.
 _SHORTENS: Final = (HistoryEdited, CompactionUndone)

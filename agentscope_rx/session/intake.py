@@ -22,8 +22,9 @@ from agentscope_rx.messages import (
     ToolUseBlock,
     timestamp_of,
 )
+from agentscope_rx.records import CallsClosed, CallsConfirmed, CallsExecuted, InputAccepted
 from agentscope_rx.session.answers import Answers, answers_of, confirmations_in, records_of
-from agentscope_rx.state import AgentState, CallsClosed, CallsConfirmed, CallsExecuted, InputAccepted, Record
+from agentscope_rx.state import AgentState, Record
 from agentscope_rx.wire import clean_text
 
 B = TypeVar("B")

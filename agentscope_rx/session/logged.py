@@ -13,10 +13,11 @@ from agentscope_rx.errors import LeaseLost, SessionBusy, StateConflict
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
+from agentscope_rx.records import RecoveryApplied, RunEnded, RunStarted
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.session.folding import FoldCache, Folded, checkpoint_json, fold, fold_whole, is_checkpoint, mark_of
 from agentscope_rx.session.log_record import Origin, written
-from agentscope_rx.state import AgentState, Record, RecoveryApplied, RunEnded, RunStarted
+from agentscope_rx.state import AgentState, Record
 from agentscope_rx.stores import SessionKey, SessionStore
 from agentscope_rx.stores.store import Lease
 

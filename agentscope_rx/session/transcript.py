@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import agentscope_rx.state as st
+import agentscope_rx.records as rec
 from agentscope_rx.messages import Msg
 from agentscope_rx.session.codecs import codec_for
 from agentscope_rx.session.log_record import LogRecord
@@ -35,28 +35,28 @@ class Transcript:
 
 _SAYING: frozenset[type[Any]] = frozenset(
     {
-        st.InputAccepted,
-        st.CallsClosed,
-        st.ReplyRecorded,
-        st.ReplyBroken,
-        st.ResultsRecorded,
-        st.OutcomesReconciled,
-        st.StateReplaced,
+        rec.InputAccepted,
+        rec.CallsClosed,
+        rec.ReplyRecorded,
+        rec.ReplyBroken,
+        rec.ResultsRecorded,
+        rec.OutcomesReconciled,
+        rec.StateReplaced,
     }
 )
 
 
 def _said(record: object) -> Iterable[Msg]:
     match record:
-        case st.InputAccepted(messages=messages) | st.ResultsRecorded(messages=messages):
+        case rec.InputAccepted(messages=messages) | rec.ResultsRecorded(messages=messages):
             return messages
-        case st.CallsClosed(results=results) | st.OutcomesReconciled(results=results):
+        case rec.CallsClosed(results=results) | rec.OutcomesReconciled(results=results):
             return results
-        case st.ReplyRecorded(message=message):
+        case rec.ReplyRecorded(message=message):
             return (message,)
-        case st.ReplyBroken(kept=kept):
+        case rec.ReplyBroken(kept=kept):
             return () if kept is None else (kept,)
-        case st.StateReplaced(state=state):
+        case rec.StateReplaced(state=state):
             return AgentState.from_json(state.encode()).context.messages
         case _:
             return ()

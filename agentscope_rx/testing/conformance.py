@@ -29,8 +29,9 @@ from agentscope_rx.interactions import pending_calls
 from agentscope_rx.lifting import Operator, StepOperator
 from agentscope_rx.messages import Msg
 from agentscope_rx.pipeline import Pipeline, stock_name
+from agentscope_rx.records import CallsClosed
 from agentscope_rx.session import Intake, take_in
-from agentscope_rx.state import AgentState, CallsClosed
+from agentscope_rx.state import AgentState
 from agentscope_rx.step import Emitter, RunHandle, Step
 from agentscope_rx.testing.values import a_history, a_step
 

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from agentscope_rx.errors import RunError, TaskRefused
 from agentscope_rx.messages import timestamp_of
+from agentscope_rx.records import PlanModeChanged, TasksChanged
 from agentscope_rx.runtime import Runtime
-from agentscope_rx.state import PlanModeChanged, Record, TasksChanged
+from agentscope_rx.state import Record
 from agentscope_rx.task_state import PlanModeContextState, TaskContextState
 
 S = TypeVar("S", TaskContextState, PlanModeContextState)

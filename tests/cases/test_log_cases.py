@@ -13,9 +13,9 @@ from agentscope_rx import Runtime
 from agentscope_rx.events import ToolCallDelta
 from agentscope_rx.harness_agent import HarnessAgent
 from agentscope_rx.messages import Msg, ToolResultState, ToolUseBlock
+from agentscope_rx.records import InputAccepted, ReplyRecorded, ToolsDispatched
 from agentscope_rx.requests import CallDelta, ModelChunk, ModelRequest
 from agentscope_rx.session import CLOSED_TEXT
-from agentscope_rx.state import InputAccepted, ReplyRecorded, ToolsDispatched
 from agentscope_rx.stores import SessionKey
 from agentscope_rx.tools import tool
 from tests.cases import case

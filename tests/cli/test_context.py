@@ -17,7 +17,7 @@ from agentscope_rx.compactions import Compaction, CompactionDecision, Compaction
 from agentscope_rx.harness_agent import HarnessBuilder
 from agentscope_rx.history import Edit, Exchange
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
-from agentscope_rx.state import HistoryEdited
+from agentscope_rx.records import HistoryEdited
 from agentscope_rx.testing import ScriptedModel
 from agentscope_rx.testing.fake_provider import text
 from tests.cli.command import MODEL, SESSION, keep

@@ -17,7 +17,8 @@ from agentscope_rx.events import ToolResultEnd
 from agentscope_rx.history import History
 from agentscope_rx.messages import Msg
 from agentscope_rx.permission_context import PermissionContextState, PermissionRule
-from agentscope_rx.state import AgentState, CompactionUndone, LimitLearned
+from agentscope_rx.records import CompactionUndone, LimitLearned
+from agentscope_rx.state import AgentState
 from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing import run_virtual
 from agentscope_rx.testing.fake_provider import RecordedRequest, ScriptedReply

@@ -47,7 +47,7 @@ from agentscope_rx.operators import (
     validate_request,
     view_operator,
 )
-from agentscope_rx.state import InputAccepted, ResultsRecorded
+from agentscope_rx.records import InputAccepted, ResultsRecorded
 from agentscope_rx.step import ModelCard
 from agentscope_rx.testing import ScriptedModel, a_step, calls, check_operator
 from agentscope_rx.testing import fake_provider as fake

@@ -15,7 +15,7 @@ from agentscope_rx.lifting import chain
 from agentscope_rx.messages import Msg
 from agentscope_rx.operators import begin_request
 from agentscope_rx.pulling import last
-from agentscope_rx.state import InputAccepted
+from agentscope_rx.records import InputAccepted
 from agentscope_rx.step import Step, Timing
 from agentscope_rx.testing import a_history, a_run, a_step, check_operator, record
 from tests.virtual import virtual

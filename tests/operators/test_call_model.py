@@ -20,8 +20,8 @@ from agentscope_rx.history import History
 from agentscope_rx.lifting import chain
 from agentscope_rx.messages import GenerateReason, Msg, Role
 from agentscope_rx.operators import ChunkOperator, call_model
+from agentscope_rx.records import ReplyBroken, ReplyRecorded
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, ModelChunk, ModelRequest, ToolSpec
-from agentscope_rx.state import ReplyBroken, ReplyRecorded
 from agentscope_rx.step import Mode, ModelCard, Step
 from agentscope_rx.testing import (
     RecordingRun,

@@ -13,7 +13,7 @@ from agentscope_rx.lifting import chain, history_operator
 from agentscope_rx.messages import Msg
 from agentscope_rx.operators import commit_history
 from agentscope_rx.pulling import last
-from agentscope_rx.state import HistoryEdited, InputAccepted
+from agentscope_rx.records import HistoryEdited, InputAccepted
 from agentscope_rx.step import Step
 from agentscope_rx.testing import a_history, a_run, a_step, check_operator, record, run_virtual
 from tests.virtual import virtual

@@ -19,8 +19,8 @@ from agentscope_rx.messages import GenerateReason, Msg, ToolResultState, ToolUse
 from agentscope_rx.operators import run_tools
 from agentscope_rx.permission_context import PermissionContextState, PermissionRule
 from agentscope_rx.permissions import PermissionDecision
+from agentscope_rx.records import ResultsRecorded
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.state import ResultsRecorded
 from agentscope_rx.step import Mode, Step
 from agentscope_rx.testing import RecordingRun, a_history, a_run, a_step, check_operator, record, run_virtual
 from agentscope_rx.testing.recorder import Recorded

@@ -14,12 +14,7 @@ from agentscope_rx.history import History, edits_between
 from agentscope_rx.messages import Msg, ToolCallState, ToolUseBlock
 from agentscope_rx.permission_context import PermissionContextState, PermissionMode, PermissionRule
 from agentscope_rx.react_agent import ReActAgent
-from agentscope_rx.requests import Model
-from agentscope_rx.runtime import Runtime
-from agentscope_rx.session import FoldCache, Holder, LoggedSession
-from agentscope_rx.session.log_record import Origin
-from agentscope_rx.state import (
-    AgentState,
+from agentscope_rx.records import (
     CallsClosed,
     CallsConfirmed,
     CallsExecuted,
@@ -33,7 +28,6 @@ from agentscope_rx.state import (
     PermissionModeChanged,
     PermissionsReplaced,
     PlanModeChanged,
-    Record,
     RecoveryApplied,
     ReplyBroken,
     ReplyRecorded,
@@ -45,6 +39,11 @@ from agentscope_rx.state import (
     ToolsDispatched,
     VerificationRecorded,
 )
+from agentscope_rx.requests import Model
+from agentscope_rx.runtime import Runtime
+from agentscope_rx.session import FoldCache, Holder, LoggedSession
+from agentscope_rx.session.log_record import Origin
+from agentscope_rx.state import AgentState, Record
 from agentscope_rx.stores import SessionKey, SessionStore, StateStore
 from agentscope_rx.task_state import PlanModeContextState
 from agentscope_rx.testing import ScriptedModel

@@ -14,15 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import agentscope_rx.state as state_module
+import agentscope_rx.records as records
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
 from agentscope_rx.errors import InvalidOption, LogUnreadable, UndoRefused
 from agentscope_rx.history import History, edits_between
 from agentscope_rx.messages import Role
-from agentscope_rx.session.codecs import Codec, codec_for, codec_of, plain, register_record
-from agentscope_rx.session.log_record import LogRecord, written
-from agentscope_rx.state import (
-    AgentState,
+from agentscope_rx.records import (
     CallsClosed,
     CompactionUndone,
     ContextCleared,
@@ -30,7 +27,6 @@ from agentscope_rx.state import (
     InputAccepted,
     LimitLearned,
     OutcomesReconciled,
-    Record,
     RecoveryApplied,
     ReplyBroken,
     ReplyRecorded,
@@ -40,6 +36,9 @@ from agentscope_rx.state import (
     StateReplaced,
     ToolsDispatched,
 )
+from agentscope_rx.session.codecs import Codec, codec_for, codec_of, plain, register_record
+from agentscope_rx.session.log_record import LogRecord, written
+from agentscope_rx.state import AgentState, Record
 from tests.session.support import ORIGIN, SAMPLES, TALK, said
 from tests.strategies import JSON_OBJECTS, ODD_TEXTS, TEXTS, conversations, messages
 
@@ -167,11 +166,7 @@ def test_records_hold_plain_data(text: str, metadata: Mapping[str, object]) -> N
 
 def test_each_type_has_a_sample() -> None:
     """No class of records is without a codec, and none escapes the tests of this module."""
-    classes = {
-        each
-        for _, each in inspect.getmembers(state_module, inspect.isclass)
-        if each.__module__ == state_module.__name__ and hasattr(each, "apply") and each not in (Record, AgentState)
-    }
+    classes = {each for _, each in inspect.getmembers(records, inspect.isclass)}
     assert {type(record) for _, record in SAMPLES} == classes
 
 

@@ -17,10 +17,10 @@ from agentscope_rx.harness_agent import HarnessAgent
 from agentscope_rx.history import Edit
 from agentscope_rx.messages import Msg, ToolUseBlock
 from agentscope_rx.react_agent import ReActAgent
+from agentscope_rx.records import ContextCleared, HistoryEdited, InputAccepted, LimitLearned, ReplyRecorded
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import ConflictPolicy
 from agentscope_rx.session.stored import StateCache, StoredSession
-from agentscope_rx.state import ContextCleared, HistoryEdited, InputAccepted, LimitLearned, ReplyRecorded
 from agentscope_rx.stores import InMemoryStore, JsonFileStore, RedisStore, SessionKey, SqlStore, StateStore
 from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.tools import tool

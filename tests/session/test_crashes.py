@@ -14,10 +14,10 @@ import pytest
 from agentscope_rx.errors import InteractionMismatch, InvalidOption, LogCorrupt, UncertainToolCalls
 from agentscope_rx.events import AgentResult, Custom
 from agentscope_rx.messages import Msg, TextBlock, ToolCallState, ToolResultBlock, ToolResultState
+from agentscope_rx.records import CallsPaused, ReplyRecorded, ToolsDispatched
 from agentscope_rx.requests import ModelChunk, ModelRequest
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import CLOSED_TEXT, NOT_RUN_TEXT, LogRecord, UncertainCalls
-from agentscope_rx.state import CallsPaused, ReplyRecorded, ToolsDispatched
 from agentscope_rx.stores import InMemoryStore, JsonFileStore
 from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.tools import tool

@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from agentscope_rx.errors import LogUnreadable, StateConflict, StateUnreadable, StoreUnavailable
 from agentscope_rx.history import Exchange, History, edits_between
 from agentscope_rx.messages import Msg, ToolUseBlock
-from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import FoldCache, LoggedSession, SessionLog, fold
-from agentscope_rx.session.folding import checkpoint_json, fold_whole
-from agentscope_rx.session.log_record import LogRecord
-from agentscope_rx.state import (
-    AgentState,
+from agentscope_rx.records import (
     CallsClosed,
     CompactionUndone,
     ContextCleared,
@@ -29,6 +24,11 @@ from agentscope_rx.state import (
     ResultsRecorded,
     ToolsDispatched,
 )
+from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.session import FoldCache, LoggedSession, SessionLog, fold
+from agentscope_rx.session.folding import checkpoint_json, fold_whole
+from agentscope_rx.session.log_record import LogRecord
+from agentscope_rx.state import AgentState
 from agentscope_rx.stores import InMemoryStore, SessionKey, Stored
 from agentscope_rx.testing import run_virtual
 from agentscope_rx.testing.values import a_runtime

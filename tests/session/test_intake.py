@@ -21,8 +21,9 @@ from agentscope_rx.messages import (
     ToolUseBlock,
     URLSource,
 )
+from agentscope_rx.records import CallsClosed, InputAccepted
 from agentscope_rx.session.intake import CLOSED_TEXT, Intake, messages_of, take_in
-from agentscope_rx.state import AgentState, CallsClosed, InputAccepted, Record
+from agentscope_rx.state import AgentState, Record
 from agentscope_rx.usage import ChatUsage
 from tests.strategies import ODD_TEXTS, conversations, result_of
 

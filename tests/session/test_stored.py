@@ -9,8 +9,9 @@ import pytest
 
 from agentscope_rx.errors import InvalidToolPairs, StateConflict, StateUnreadable
 from agentscope_rx.messages import Msg, ToolUseBlock
+from agentscope_rx.records import InputAccepted, ReplyRecorded, ResultsRecorded
 from agentscope_rx.session.stored import StateCache, StoredSession
-from agentscope_rx.state import AgentState, InputAccepted, ReplyRecorded, ResultsRecorded
+from agentscope_rx.state import AgentState
 from agentscope_rx.stores import InMemoryStore, SessionKey, StateStore, Stored
 from tests.strategies import result_of
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentscope_rx.errors import ConflictError, StateConflict, StateUnreadable, TaskConflict, TaskRefused
-from agentscope_rx.state import AgentState, PlanModeChanged, TasksChanged
+from agentscope_rx.records import PlanModeChanged, TasksChanged
+from agentscope_rx.state import AgentState
 from agentscope_rx.tasks import (
     EvidenceBinding,
     PlanModeContextState,

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from agentscope_rx.events import Custom
 from agentscope_rx.messages import Msg
+from agentscope_rx.records import InputAccepted
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.state import AgentState, InputAccepted
+from agentscope_rx.state import AgentState
 from agentscope_rx.step import Mode
 from agentscope_rx.testing import a_history, a_run, a_runtime, a_step
 from tests.virtual import virtual
