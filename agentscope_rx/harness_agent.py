@@ -326,9 +326,9 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
     ) -> Self:
         """Let the model plan before it works; off by default.
 
-        While a session plans, only tools that read can be called, beside those of the plan and the to-do list. The end
-        of planning waits for an approval: a `plan_exit` call ends the run as one that somebody outside has to answer,
-        by `agent.exit_plan_mode(ctx)` and the call's result.
+        While a session plans, only tools that read can be called, beside those of the plan and the to-do list. A
+        person is asked about the end of planning, in every mode of permissions: a `plan_exit` call waits like any call
+        that is asked about, `agent.respond(ctx, {call.id: approve()})` ends planning, `reject("why")` does not.
 
         Args:
             config: `PlanModeConfig`, or its options as a mapping; False or None = off.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -34,7 +34,12 @@ class Admission:
 
 
 async def admit(
-    step: Step, calls: Iterable[ToolUseBlock], toolkit: Toolkit, policy: PermissionContextState
+    step: Step,
+    calls: Iterable[ToolUseBlock],
+    toolkit: Toolkit,
+    policy: PermissionContextState,
+    *,
+    standing: Callable[[ToolUseBlock], PermissionDecision],
 ) -> Admission:
     """Decide about calls, by what holds for the session now.
 
@@ -43,6 +48,7 @@ async def admit(
         calls: The calls.
         toolkit: The tools.
         policy: What the agent says of all its sessions.
+        standing: What the state of the session says of a call, beside its rules.
     """
     permissions = step.run.state.permission_context.under(policy)
     allowed, asked, denied = list[ToolUseBlock](), list[ToolUseBlock](), list[ToolResultBlock]()
@@ -52,9 +58,9 @@ async def admit(
             allowed.append(call)
             continue
         tool, arguments = found
-        decision = await judge(tool, arguments, permissions, confirmed=is_confirmed(call))
+        decision = await judge(tool, arguments, permissions, standing=standing(call), confirmed=is_confirmed(call))
         if decision.behavior == "deny":
-            denied.append(_denied(call, decision))
+            denied.append(denial(call, decision))
         elif decision.behavior == "ask" and fits(tool, arguments):
             asked.append(_asked(call, decision))
         else:
@@ -72,6 +78,7 @@ def _asked(call: ToolUseBlock, decision: PermissionDecision) -> ToolUseBlock:
     return replace(call, state=ToolCallState.ASKING, metadata=told)
 
 
-def _denied(call: ToolUseBlock, decision: PermissionDecision) -> ToolResultBlock:
+def denial(call: ToolUseBlock, decision: PermissionDecision) -> ToolResultBlock:
+    """The result of a call that is not run, with the reason for the model."""
     text = _DENIED.format(decision.message)
     return ToolResultBlock(id=call.id, name=call.name, output=(TextBlock(text=text),), state=ToolResultState.DENIED)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 import agentscope_rx.events as ev
-from agentscope_rx.interactions import exchange_of
+from agentscope_rx.interactions import exchange_of, is_confirmed
 from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.logs import logger
 from agentscope_rx.messages import (
@@ -23,8 +23,9 @@ from agentscope_rx.messages import (
     ToolUseBlock,
     timestamp_of,
 )
-from agentscope_rx.operators._admission import Admission, admit, marked
+from agentscope_rx.operators._admission import Admission, admit, denial, marked
 from agentscope_rx.permission_context import PermissionContextState
+from agentscope_rx.permissions import PermissionDecision
 from agentscope_rx.records import CallsPaused, ResultsRecorded, ToolsDispatched
 from agentscope_rx.session import result_events
 from agentscope_rx.state import AgentState
@@ -58,8 +59,9 @@ def run_tools(
 
     Args:
         toolkit: The tools.
-        plan_mode: How a session plans. While it does, a call that may change something is denied, from its state and
-            whatever this says. Default: as `PlanModeConfig()` has it.
+        plan_mode: How a session plans. While it does, a call that may change something is denied, and a person is
+            asked about the end of planning, from its state and whatever this says. Default: as `PlanModeConfig()` has
+            it.
         permissions: What the agent says of all its sessions. Default: nothing.
         stop_on_reject: Whether the run ends when all calls of a step were denied. Default False.
 
@@ -111,7 +113,7 @@ class _Batch:
         step.run.proposals = self.proposals
         try:
             if step.mode is not Mode.CONCLUDE:
-                admission = await self._admitted()
+                admission = await admit(step, self.calls, self.toolkit, self.policy, standing=self._standing)
                 self._deny(admission.denied)
                 self.calls = admission.allowed
                 if admission.asked:
@@ -129,21 +131,16 @@ class _Batch:
             return await self._submit(suspended)
         return self._ended(replace(step, state=state, history=state.context), stop_on_reject=stop_on_reject)
 
-    async def _admitted(self) -> Admission:
-        """What becomes of the calls; nobody is asked about one that planning denies in any case."""
-        gated = {call.id for call in self.calls if self._gate(call) is not None}
-        judged = [call for call in self.calls if call.id not in gated]
-        admission = await admit(self.step, judged, self.toolkit, self.policy)
-        if not gated:
-            return admission
-        allowed = {call.id: call for call in admission.allowed}
-        return replace(
-            admission,
-            allowed=tuple(allowed.get(call.id, call) for call in self.calls if call.id in gated or call.id in allowed),
-        )
-
-    def _gate(self, call: ToolUseBlock) -> ToolOutcome | None:
+    def _standing(self, call: ToolUseBlock) -> PermissionDecision:
+        """What the mode of the session says of a call, as the calls before it have left the mode."""
         return plan_gate(self.proposals.plan, call, self.toolkit, self.plan_mode)
+
+    def _denied_by_now(self, call: ToolUseBlock) -> ToolOutcome | None:
+        """The outcome of a call that may no longer run, since one before it has begun to plan."""
+        decision = self._standing(call)
+        if decision.behavior == "passthrough" or (decision.behavior == "ask" and is_confirmed(call)):
+            return None
+        return ToolOutcome(result=denial(call, decision))
 
     def _begin(self) -> None:
         self.begun = True
@@ -222,8 +219,7 @@ class _Batch:
     async def _run_one(self, call: ToolUseBlock) -> None:
         proposals, binding = self.proposals, self.proposals.tasks.binding
         started = proposals.now()
-        gated = self._gate(call)
-        outcome = await self._called(call) if gated is None else gated
+        outcome = self._denied_by_now(call) or await self._called(call)
         if binding is not None and not outcome.suspended:
             outcome = observed(
                 outcome, action_id=proposals.new_id("action"), binding=binding, started=started, ended=proposals.now()

@@ -67,6 +67,7 @@ SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
         ("tools", "workspace"),
         ("tasks", "tools"),
         ("tasks", "workspace"),
+        ("tasks", "permissions"),
         ("tools", "permissions"),
         ("permissions", "workspace"),
         ("session", "stores"),

@@ -45,6 +45,23 @@ class PermissionDecision:
 
 #: A check that has no opinion.
 PASSTHROUGH: Final = PermissionDecision(behavior="passthrough")
+_WEIGHTS: Final[Mapping[Behavior, int]] = {"passthrough": 0, "allow": 1, "ask": 2, "deny": 3}
+
+
+def stricter(one: PermissionDecision, other: PermissionDecision) -> PermissionDecision:
+    """Of two opinions about a call the one that lets less through; the first where they weigh the same.
+
+    Examples:
+        >>> stricter(PermissionDecision.allow(), PermissionDecision.ask("sure?")).behavior
+        'ask'
+    """
+    weights = [(_WEIGHTS[each.behavior], each.non_bypassable) for each in (one, other)]
+    return one if weights[0] >= weights[1] else other
+
+
+def session_only(arguments: Mapping[str, object]) -> PermissionDecision:
+    """The check of tools that change nothing but what the session itself keeps: only rules and modes may mind."""
+    return PermissionDecision.allow(reason="session_only")
 
 
 class CallTarget(Protocol):

@@ -7,7 +7,14 @@ from collections.abc import Awaitable, Mapping
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from agentscope_rx.permission_context import PermissionContextState
-from agentscope_rx.permissions.decision import PASSTHROUGH, CallTarget, CheckCall, FindTarget, PermissionDecision
+from agentscope_rx.permissions.decision import (
+    PASSTHROUGH,
+    CallTarget,
+    CheckCall,
+    FindTarget,
+    PermissionDecision,
+    stricter,
+)
 from agentscope_rx.permissions.order import JudgedCall, decide
 from agentscope_rx.requests import ToolSpec
 
@@ -53,6 +60,7 @@ async def judge(
     arguments: Mapping[str, object],
     permissions: PermissionContextState,
     *,
+    standing: PermissionDecision = PASSTHROUGH,
     confirmed: bool = False,
 ) -> PermissionDecision:
     """Decide whether a tool may be called with these arguments.
@@ -63,6 +71,8 @@ async def judge(
         tool: The tool; it may have a `target` and a `check`.
         arguments: What it would be called with, presets included.
         permissions: What holds for the session.
+        standing: What the state of the session says of the call, beside its rules; it counts like an opinion of the
+            tool, and the stricter of the two does. Default: nothing.
         confirmed: Whether a person has said yes to this very call. Default False.
     """
     find = tool.target if isinstance(tool, HasTarget) else None
@@ -73,7 +83,13 @@ async def judge(
     except Exception as error:
         failed = f"the check of the call failed ({type(error).__name__})"
         return PermissionDecision.deny(failed, reason="check_failed")
-    call = JudgedCall(tool_name=tool.spec.name, read_only=tool.read_only, target=target, own=own, confirmed=confirmed)
+    call = JudgedCall(
+        tool_name=tool.spec.name,
+        read_only=tool.read_only,
+        target=target,
+        own=stricter(standing, own),
+        confirmed=confirmed,
+    )
     return decide(call, permissions)
 
 

@@ -7,12 +7,12 @@ from typing import Final
 
 from agentscope_rx.blocks import PLAN_STATE, ContextBlock
 from agentscope_rx.errors import RunError
-from agentscope_rx.messages import TextBlock, ToolCallState, ToolResultBlock, ToolResultState, ToolUseBlock
+from agentscope_rx.messages import ToolUseBlock
+from agentscope_rx.permissions.decision import PASSTHROUGH, PermissionDecision, session_only
 from agentscope_rx.task_state import PlanModeContextState
 from agentscope_rx.tasks.config import PlanModeConfig
 from agentscope_rx.tasks.todo import TODO_TOOL
 from agentscope_rx.tools import Tool, ToolContext, Toolkit, tool
-from agentscope_rx.tools.execution import ToolOutcome
 from agentscope_rx.wire import clean_text
 from agentscope_rx.workspace import WorkspaceFS
 
@@ -20,13 +20,14 @@ PLAN_ENTER: Final = "plan_enter"
 PLAN_WRITE: Final = "plan_write"
 PLAN_EXIT: Final = "plan_exit"
 SHELL_TOOL: Final = "execute"
-_ALLOWED: Final = frozenset({PLAN_ENTER, PLAN_WRITE, PLAN_EXIT, TODO_TOOL})
+_ALLOWED: Final = frozenset({PLAN_ENTER, PLAN_WRITE, TODO_TOOL})
 _RULES_PRIORITY: Final = 100
 _DENIED: Final = (
-    "Denied: this session is planning, and {} is no tool that only reads. Go on planning; what the plan says is done "
-    "after its approval, which plan_exit asks for."
+    "this session is planning, and {} is no tool that only reads; what the plan says is done after its approval, which "
+    "plan_exit asks for"
 )
-_ASKED: Final = "(waiting for the approval of the plan)"
+_APPROVAL: Final = "the plan in {} is to be approved, and with that planning ends"
+_NO_PLAN: Final = "planning is to end, although no plan was written"
 _PLANNING: Final = (
     "You are planning. Nothing may be changed: only tools that read, todo_write and plan_write work, and every other "
     "call is denied. Find out what you need, ask the user where information is missing, and write the plan with "
@@ -70,33 +71,26 @@ def plan_state(plan: PlanModeContextState) -> ContextBlock | None:
 
 def plan_gate(
     plan: PlanModeContextState, call: ToolUseBlock, toolkit: Toolkit, config: PlanModeConfig
-) -> ToolOutcome | None:
-    """What a call comes to without being run, because the session plans; None = it may be run.
+) -> PermissionDecision:
+    """What the mode of a session says of a call, whatever rules and modes of permissions say.
 
-    The mode decides, and the tool's name: no text can change that. The end of planning is for a person or the
-    application to allow, whatever else is allowed: unless the call was allowed already, it waits for them.
+    The mode decides, and the tool's name: no text can change that. The end of planning is for a person to allow.
 
     Args:
         plan: The mode, as the calls before this one have left it.
         call: The call.
         toolkit: The tools.
-        config: Whether commands may be run.
+        config: Where the plan lies, and whether commands may be run.
     """
-    if not plan.plan_active:
-        return None
     entry = toolkit.entry(call.name)
-    if entry is None or entry.tool.read_only:
-        return None
-    if call.name == PLAN_EXIT and call.state is not ToolCallState.ALLOWED:
-        return _outcome(call, _ASKED, ToolResultState.RUNNING)
+    if not plan.plan_active or entry is None or entry.tool.read_only:
+        return PASSTHROUGH
+    if call.name == PLAN_EXIT:
+        question = _APPROVAL.format(plan.current_plan_file) if plan.current_plan_file else _NO_PLAN
+        return PermissionDecision.ask(question, reason="plan_exit", non_bypassable=True)
     if call.name in _ALLOWED or (call.name == SHELL_TOOL and config.allow_shell):
-        return None
-    return _outcome(call, _DENIED.format(call.name), ToolResultState.DENIED)
-
-
-def _outcome(call: ToolUseBlock, text: str, state: ToolResultState) -> ToolOutcome:
-    result = ToolResultBlock(id=call.id, name=call.name, output=(TextBlock(text=text),), state=state)
-    return ToolOutcome(result=result, suspended=state is ToolResultState.RUNNING)
+        return PASSTHROUGH
+    return PermissionDecision.deny(_DENIED.format(call.name), reason="planning")
 
 
 # -- the tools ----------------------------------------------------------------------------------------------
@@ -110,7 +104,7 @@ def plan_tools(config: PlanModeConfig, workspace: WorkspaceFS) -> tuple[Tool, ..
         workspace: Its files.
     """
 
-    @tool(name=PLAN_ENTER, concurrency_safe=False)
+    @tool(name=PLAN_ENTER, concurrency_safe=False, check=session_only)
     async def plan_enter(context: ToolContext) -> str:
         """Begin to plan: from now on nothing can be changed until the plan is approved.
 
@@ -119,7 +113,7 @@ def plan_tools(config: PlanModeConfig, workspace: WorkspaceFS) -> tuple[Tool, ..
         context.proposals.update_plan(lambda plan: replace(plan, plan_active=True))
         return f"Planning has begun. Write the plan with {PLAN_WRITE}; it goes into {config.file}."
 
-    @tool(name=PLAN_WRITE, concurrency_safe=False)
+    @tool(name=PLAN_WRITE, concurrency_safe=False, check=session_only)
     async def plan_write(content: str, context: ToolContext) -> str:
         """Write the plan. It replaces the one that is there as a whole.
 
@@ -133,7 +127,7 @@ def plan_tools(config: PlanModeConfig, workspace: WorkspaceFS) -> tuple[Tool, ..
         context.proposals.update_plan(lambda plan: replace(plan, current_plan_file=config.file))
         return f"The plan was written to {config.file}."
 
-    @tool(name=PLAN_EXIT, concurrency_safe=False)
+    @tool(name=PLAN_EXIT, concurrency_safe=False, check=session_only)
     async def plan_exit(context: ToolContext, summary: str = "") -> str:
         """Ask for the approval of the plan; when it is given, planning ends and the work can be done.
 
@@ -149,4 +143,4 @@ def plan_tools(config: PlanModeConfig, workspace: WorkspaceFS) -> tuple[Tool, ..
 
 def _check_planning(context: ToolContext) -> None:
     if not context.proposals.plan.plan_active:
-        raise RunError(f"this session is not planning; call {PLAN_ENTER} first")
+        raise RunError(f"this session is not planning; {PLAN_ENTER} begins to plan")

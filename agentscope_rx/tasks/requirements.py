@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from agentscope_rx.errors import TaskRefused
+from agentscope_rx.permissions.decision import session_only
 from agentscope_rx.task_state import RequirementKind, TaskContextState
 from agentscope_rx.tools import ToolContext, tool
 from agentscope_rx.wire import clean_text
@@ -16,7 +17,7 @@ GUIDANCE: Final = (
 )
 
 
-@tool(name=PROPOSE_TOOL, concurrency_safe=False)
+@tool(name=PROPOSE_TOOL, concurrency_safe=False, check=session_only)
 async def task_requirement_propose(
     kind: Literal["CONSTRAINT", "ACCEPTANCE_CRITERION"], text: str, source_ref: str, context: ToolContext
 ) -> str:

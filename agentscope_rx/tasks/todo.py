@@ -10,6 +10,7 @@ from pydantic import WithJsonSchema
 
 from agentscope_rx.errors import TaskRefused
 from agentscope_rx.messages import NOTHING, TextBlock, ToolResultBlock, ToolResultState
+from agentscope_rx.permissions.decision import session_only
 from agentscope_rx.task_state import Task, TaskContextState, TaskState
 from agentscope_rx.tools import ToolContext, tool
 from agentscope_rx.wire import clean_text
@@ -43,7 +44,7 @@ _SCHEMA: Final[dict[str, Any]] = {
 }
 
 
-@tool(name=TODO_TOOL, concurrency_safe=False)
+@tool(name=TODO_TOOL, concurrency_safe=False, check=session_only)
 async def todo_write(todos: Annotated[list[Any], WithJsonSchema(_SCHEMA)], context: ToolContext) -> ToolResultBlock:
     """Replace the to-do list of this task by another one.
 

@@ -11,6 +11,7 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
+from agentscope_rx.permissions.decision import PermissionDecision, session_only
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tools.arguments import InvalidArguments
 from agentscope_rx.tools.context import ToolContext
@@ -149,6 +150,10 @@ class OutputTool(Tool):
     def read_only(self) -> bool:
         """It changes nothing."""
         return True
+
+    def check(self, arguments: Mapping[str, object]) -> PermissionDecision:
+        """Nobody is asked whether there may be an answer."""
+        return session_only(arguments)
 
     async def call(self, arguments: Mapping[str, object], context: ToolContext, /) -> object:
         """Look at the answer; the run takes it from the call.

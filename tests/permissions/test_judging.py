@@ -10,6 +10,7 @@ import pytest
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.permission_context import PermissionContextState, PermissionMode, PermissionRule
 from agentscope_rx.permissions import PermissionDecision, commands, judge
+from agentscope_rx.permissions.decision import PASSTHROUGH, stricter
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tools import Tool, ToolContext, tool
 from agentscope_rx.tools.groups import GroupSwitch, ToolGroup
@@ -60,6 +61,29 @@ async def test_a_check_is_asked() -> None:
     bypass = PermissionContextState(mode=PermissionMode.BYPASS)
     assert (await judge(execute(check=now), {}, bypass)).behavior == "ask"
     assert (await judge(execute(check=now), {}, bypass, confirmed=True)).behavior == "allow"
+
+
+async def test_of_two_opinions_the_stricter_counts() -> None:
+    """What the session's state says and what the tool says are weighed; an ask that insists is stricter than one that
+    does not."""
+    allows, asks = PermissionDecision.allow(), PermissionDecision.ask("sure?")
+    insists, denies = PermissionDecision.ask("really?", non_bypassable=True), PermissionDecision.deny("no")
+    weights = [PASSTHROUGH, allows, asks, insists, denies]
+    for at, weaker in enumerate(weights):
+        for stronger in weights[at:]:
+            assert stricter(weaker, stronger) == stricter(stronger, weaker) == stronger
+    bypass = PermissionContextState(mode=PermissionMode.BYPASS)
+
+    def saying(decision: PermissionDecision) -> Any:
+        def check(arguments: Mapping[str, object]) -> PermissionDecision:
+            return decision
+
+        return execute(check=check)
+
+    shell = saying(allows)
+    assert (await judge(shell, {}, bypass, standing=insists)).message == "really?"
+    assert (await judge(shell, {}, bypass, standing=denies, confirmed=True)).message == "no"
+    assert (await judge(saying(denies), {}, bypass, standing=insists)).message == "no"
 
 
 async def test_a_check_that_fails_denies() -> None:

@@ -10,18 +10,20 @@ from typing import Any
 
 import pytest
 
-from agentscope_rx import GenerateReason, InMemoryWorkspace, Msg, tool
+from agentscope_rx import GenerateReason, InMemoryWorkspace, PermissionRule, approve, reject, tool
 from agentscope_rx.errors import InvalidOption
-from agentscope_rx.events import RequireExternalExecution, ToolResultEnd, ToolResultStart, ToolResultTextDelta
+from agentscope_rx.events import RequireUserConfirm, ToolResultEnd, ToolResultStart, ToolResultTextDelta
 from agentscope_rx.harness_agent import HarnessAgent
-from agentscope_rx.messages import TextBlock, ToolCallState, ToolResultBlock, ToolResultState, ToolUseBlock
+from agentscope_rx.interactions import PendingCall
+from agentscope_rx.messages import ToolCallState, ToolResultState, ToolUseBlock
+from agentscope_rx.permissions.decision import PASSTHROUGH
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.tasks import PlanModeConfig, PlanModeContextState
 from agentscope_rx.tasks.plan_mode import plan_gate, plan_tools
 from agentscope_rx.testing import calls
 from agentscope_rx.tools import Toolkit, schema_tool
 from tests.context.support import ALICE, model_of, scripted
-from tests.support import watch
+from tests.support import Seen, watch
 from tests.virtual import virtual
 
 PLANNING = PlanModeContextState(plan_active=True)
@@ -61,6 +63,14 @@ def planner(*script: Any, **options: Any) -> tuple[HarnessAgent, Hands, InMemory
     return scripted(*script, **keywords).build(), hands, workspace
 
 
+async def responded(agent: HarnessAgent, answers: Any) -> Seen:
+    """Answer what waits, and keep everything that happens."""
+    seen = Seen()
+    async for event in agent.respond(ALICE, answers):
+        seen.events.append(event)
+    return seen
+
+
 def ends(seen: Any) -> list[tuple[str, ToolResultState]]:
     return [(event.tool_call_name, event.state) for event in seen.of(ToolResultEnd)]
 
@@ -84,47 +94,48 @@ KIT = Toolkit.of(
 @pytest.mark.parametrize(
     ("name", "verdict"),
     [
-        ("look", None),
-        ("change", "denied"),
-        ("execute", "denied"),
-        ("pay", "denied"),
-        ("todo_write", None),
-        ("plan_enter", None),
-        ("plan_write", None),
-        ("plan_exit", "running"),
-        ("no_such_tool", None),
+        ("look", "passthrough"),
+        ("change", "deny"),
+        ("execute", "deny"),
+        ("pay", "deny"),
+        ("todo_write", "passthrough"),
+        ("plan_enter", "passthrough"),
+        ("plan_write", "passthrough"),
+        ("plan_exit", "ask"),
+        ("no_such_tool", "passthrough"),
     ],
 )
-def test_the_gate(name: str, verdict: str | None) -> None:
+def test_the_gate(name: str, verdict: str) -> None:
     """While planning by name and read-only mark; else everything passes. An unknown tool is told so by who runs it."""
     call = ToolUseBlock(id="c1", name=name)
-    outcome = plan_gate(PLANNING, call, KIT, PlanModeConfig())
-    assert (None if outcome is None else outcome.result.state.value) == verdict
-    assert plan_gate(PlanModeContextState(current_plan_file="x"), call, KIT, PlanModeConfig()) is None
+    assert plan_gate(PLANNING, call, KIT, PlanModeConfig()).behavior == verdict
+    assert plan_gate(PlanModeContextState(current_plan_file="x"), call, KIT, PlanModeConfig()) is PASSTHROUGH
     if name == "execute":
-        assert plan_gate(PLANNING, call, KIT, PlanModeConfig(allow_shell=True)) is None
+        assert plan_gate(PLANNING, call, KIT, PlanModeConfig(allow_shell=True)) is PASSTHROUGH
     if name == "plan_exit":
-        assert plan_gate(PLANNING, replace(call, state=ToolCallState.ALLOWED), KIT, PlanModeConfig()) is None
+        asked = plan_gate(replace(PLANNING, current_plan_file="plans/PLAN.md"), call, KIT, PlanModeConfig())
+        assert (asked.non_bypassable, "plans/PLAN.md" in asked.message) == (True, True)
     if name == "change":  # no approval of a call makes it one that plans
         allowed = replace(call, state=ToolCallState.ALLOWED)
-        assert plan_gate(PLANNING, allowed, KIT, PlanModeConfig(allow_shell=True)) is not None
+        assert plan_gate(PLANNING, allowed, KIT, PlanModeConfig(allow_shell=True)).behavior == "deny"
 
 
 @virtual
 async def test_denied_calls_are_seen_and_never_run() -> None:
-    """START, one delta and END (denied) reach the subscriber; the others of the batch run; the history has all."""
+    """START, one delta and END (denied) are told before the others of the batch run; the history has all."""
     script = calls(("c1", "look", "{}"), ("c2", "change", "{}"), ("c3", "execute", '{"command":"ls"}'))
     agent, hands, _ = planner(script, "done")
     await agent.enter_plan_mode(ALICE)
     seen = await watch(agent, "go", ALICE)
     assert hands.ran == ["look"]
-    assert ends(seen) == [("look", "success"), ("change", "denied"), ("execute", "denied")]
-    assert [event.tool_call_id for event in seen.of(ToolResultStart)] == ["c1", "c2", "c3"]
+    assert ends(seen) == [("change", "denied"), ("execute", "denied"), ("look", "success")]
+    assert [event.tool_call_id for event in seen.of(ToolResultStart)] == ["c2", "c3", "c1"]
     (said,) = [event.delta for event in seen.of(ToolResultTextDelta) if event.tool_call_id == "c2"]
-    assert said.startswith("Denied: ")
-    results = [m.tool_result for m in (await agent.state(ALICE)).context.messages if m.tool_result]
-    assert [result.state for result in results] == ["success", "denied", "denied"]
-    assert results[1].text == said
+    assert "permission was denied: this session is planning, and change is no tool that only reads" in said
+    found = [m.tool_result for m in (await agent.state(ALICE)).context.messages if m.tool_result]
+    results = {result.id: result for result in found}
+    assert {id: result.state for id, result in results.items()} == {"c1": "success", "c2": "denied", "c3": "denied"}
+    assert results["c2"].text == said
 
 
 @virtual
@@ -183,46 +194,160 @@ async def test_nothing_is_planned_out_of_plan_mode() -> None:
 # -- the end of planning ------------------------------------------------------------------------------------
 
 
-async def asked(agent: HarnessAgent) -> Any:
-    """A run in which the model asks for the approval."""
+async def asked(agent: HarnessAgent) -> PendingCall:
+    """A run in which the model asks for the approval; what waits since."""
     await agent.enter_plan_mode(ALICE)
     seen = await watch(agent, "plan it", ALICE)
-    assert seen.result.reason is GenerateReason.TOOL_SUSPENDED
-    (event,) = seen.of(RequireExternalExecution)
+    assert seen.result.reason is GenerateReason.PERMISSION_ASKING
+    (event,) = seen.of(RequireUserConfirm)
     assert [call.name for call in event.tool_calls] == ["plan_exit"]
     assert event.tool_calls[0].input == {"summary": "s"}
     assert await agent.is_plan_mode_active(ALICE)
-    return seen
-
-
-def answered(text: str, state: ToolResultState = ToolResultState.SUCCESS) -> Msg:
-    return Msg.tool(ToolResultBlock(id="c1", name="plan_exit", output=(TextBlock(text=text),), state=state))
+    (waiting,) = await agent.pending(ALICE)
+    return waiting
 
 
 EXIT = calls(("c1", "plan_exit", '{"summary":"s"}'), ("c2", "change", "{}"))
 
 
 @virtual
-async def test_an_approval_ends_planning() -> None:
-    """The run waits with the call; after exit_plan_mode and the call's result the work is done."""
-    agent, hands, _ = planner(EXIT, calls(("c3", "change", "{}")), "done")
-    await asked(agent)
-    assert hands.ran == []
-    await agent.exit_plan_mode(ALICE)
-    reply = await agent.call(answered("Approved."), ALICE)
-    assert (reply.text, hands.ran) == ("done", ["change"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        *({"permission_mode": mode} for mode in ("default", "accept_edits", "bypass")),
+        {"permission_rules": [PermissionRule.allow("plan_exit"), PermissionRule.allow("look")]},
+    ],
+)
+async def test_an_approval_ends_planning(said: dict[str, Any]) -> None:
+    """A person is asked whatever modes and rules allow, and no rule is offered that would answer for good. With the
+    yes planning ends; only what the model calls after it is done."""
+    agent, hands, _ = planner(EXIT, calls(("c3", "look", "{}")), "done", **said)
+    waiting = await asked(agent)
+    assert (waiting.kind, waiting.suggestions) == ("confirmation", ())
+    assert "no plan was written" in waiting.message
+    seen = await responded(agent, {waiting.id: True})
+    assert ends(seen) == [("plan_exit", "success"), ("look", "success")]
+    assert not await agent.is_plan_mode_active(ALICE)
+    assert (seen.result.text, hands.ran) == ("done", ["look"])
     assert plan_parts(model_of(agent).requests[-1]) == (False, "")
+
+
+@virtual
+async def test_work_begins_after_the_approval() -> None:
+    """A call beside plan_exit was written while planning, and stays denied; one after the approval runs."""
+    agent, hands, _ = planner(EXIT, calls(("c3", "change", "{}")), "done")
+    waiting = await asked(agent)
+    assert hands.ran == []
+    seen = await responded(agent, {waiting.id: approve(input={"summary": "shorter"})})
+    assert ends(seen) == [("plan_exit", "success"), ("change", "success")]
+    assert hands.ran == ["change"]
+    found = [m.tool_result for m in (await agent.state(ALICE)).context.messages if m.tool_result]
+    assert {result.id: result.state for result in found} == {"c1": "success", "c2": "denied", "c3": "success"}
 
 
 @virtual
 async def test_a_refusal_leaves_the_session_planning() -> None:
     """The model reads why; what may change something is denied as before."""
     agent, hands, _ = planner(EXIT, calls(("c3", "change", "{}")), "done")
-    await asked(agent)
-    seen = await watch(agent, answered("Too vague.", ToolResultState.DENIED), ALICE)  # type: ignore[arg-type]
-    assert ends(seen) == [("change", "denied")]
+    waiting = await asked(agent)
+    seen = await responded(agent, {waiting.id: reject("Too vague.")})
+    assert ends(seen) == [("plan_exit", "denied"), ("change", "denied")]
+    assert "Too vague." in str(model_of(agent).requests[1].messages)
     assert hands.ran == []
     assert await agent.is_plan_mode_active(ALICE)
+
+
+@virtual
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"permission_mode": "dont_ask"},
+        {"permission_mode": "explore"},
+        {"permission_rules": [PermissionRule.deny("plan_exit")]},
+    ],
+)
+async def test_where_nobody_may_be_asked_planning_goes_on(said: dict[str, Any]) -> None:
+    """The end of planning is denied like any other question, and the session plans on."""
+    agent, hands, _ = planner(EXIT, "done", **said)
+    await agent.enter_plan_mode(ALICE)
+    seen = await watch(agent, "plan it", ALICE)
+    assert ends(seen) == [("plan_exit", "denied"), ("change", "denied")]
+    assert (seen.result.text, hands.ran) == ("done", [])
+    assert await agent.is_plan_mode_active(ALICE)
+
+
+@virtual
+async def test_another_answer_is_no_approval_of_the_plan() -> None:
+    """While a sibling waits too, a yes to it alone leaves the plan waiting; a rule that comes with it does not help."""
+    both = calls(("c1", "plan_exit", '{"summary":"s"}'), ("c2", "execute", '{"command":"ls"}'))
+    rules = [PermissionRule.ask("execute")]
+    agent, hands, _ = planner(both, "done", enable_plan_mode={"allow_shell": True}, permission_rules=rules)
+    await agent.enter_plan_mode(ALICE)
+    await agent.call("plan it", ALICE)
+    assert [each.id for each in await agent.pending(ALICE)] == ["c1", "c2"]
+    await responded(agent, {"c2": approve(rules=[PermissionRule.allow("plan_exit")])})
+    assert [each.id for each in await agent.pending(ALICE)] == ["c1"]
+    assert hands.ran == []
+    assert await agent.is_plan_mode_active(ALICE)
+    await responded(agent, {"c1": True})
+    assert hands.ran == ["execute"]
+    assert not await agent.is_plan_mode_active(ALICE)
+
+
+@virtual
+async def test_a_plan_is_not_begun_and_ended_in_one_reply() -> None:
+    """Nobody was asked about a plan_exit that was written before planning began: it is denied, and planning goes on."""
+    script = calls(("c1", "plan_enter", "{}"), ("c2", "plan_exit", "{}"))
+    agent, _, _ = planner(script, "done")
+    assert ends(await watch(agent, "go", ALICE)) == [("plan_enter", "success"), ("plan_exit", "denied")]
+    assert await agent.is_plan_mode_active(ALICE)
+
+
+@virtual
+async def test_the_application_may_end_planning_while_the_plan_waits() -> None:
+    """An approval that comes later finds nothing to end, and the work goes on."""
+    agent, hands, _ = planner(EXIT, calls(("c3", "change", "{}")), "done")
+    waiting = await asked(agent)
+    await agent.exit_plan_mode(ALICE)
+    seen = await responded(agent, {waiting.id: True})
+    assert ends(seen) == [("plan_exit", "error"), ("change", "success")]
+    assert (seen.result.text, hands.ran) == ("done", ["change"])
+
+
+async def test_an_approval_outlives_the_process(tmp_path: Path) -> None:
+    """Asked in one agent over a folder, answered by another one over the same."""
+    agent, _, _ = planner(EXIT, workspace=tmp_path)
+    waiting = await asked(agent)
+    other, hands, _ = planner(calls(("c3", "change", "{}")), "done", workspace=tmp_path)
+    assert [(each.id, each.message) for each in await other.pending(ALICE)] == [(waiting.id, waiting.message)]
+    await responded(other, {waiting.id: True})
+    assert (hands.ran, await other.is_plan_mode_active(ALICE)) == (["change"], False)
+
+
+@virtual
+async def test_what_only_the_session_keeps_is_not_asked_about() -> None:
+    """With rules every other tool is asked about; list, proposals, plan and the answer's form are not."""
+    proposal = json.dumps({"kind": "CONSTRAINT", "text": "keep it", "source_ref": "m1"})
+    script = calls(
+        ("c1", "todo_write", '{"todos":[]}'),
+        ("c2", "task_requirement_propose", proposal),
+        ("c3", "plan_enter", "{}"),
+        ("c4", "plan_write", '{"content":"x"}'),
+    )
+    answer = calls(("c5", "generate_response", '{"response":{"n":1}}'))
+    agent, _, _ = planner(
+        script,
+        answer,
+        enable_task_list=True,
+        task_context={"requirements": True, "proposals": True},
+        permission_rules=[PermissionRule.ask("change")],
+    )
+    seen = Seen()
+    async for event in agent.stream_events("go", ALICE, output={"type": "object"}):
+        seen.events.append(event)
+    assert seen.of(RequireUserConfirm) == []
+    assert [state for _, state in ends(seen)] == ["success"] * 5
 
 
 @virtual
