@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from agentscope_rx.event_stream import EventStream as EventStream
     from agentscope_rx.event_stream import Reply as Reply
     from agentscope_rx.harness_agent import HarnessAgent as HarnessAgent
+    from agentscope_rx.interaction_json import answers_from_json as answers_from_json
+    from agentscope_rx.interaction_json import answers_to_json as answers_to_json
+    from agentscope_rx.interaction_json import pending_from_json as pending_from_json
+    from agentscope_rx.interaction_json import pending_to_json as pending_to_json
     from agentscope_rx.interactions import approve as approve
     from agentscope_rx.interactions import reject as reject
     from agentscope_rx.manifest import ContextManifest as ContextManifest
@@ -77,6 +81,10 @@ _HOME = {
     "EventStream": "agentscope_rx.event_stream",
     "Reply": "agentscope_rx.event_stream",
     "HarnessAgent": "agentscope_rx.harness_agent",
+    "answers_from_json": "agentscope_rx.interaction_json",
+    "answers_to_json": "agentscope_rx.interaction_json",
+    "pending_from_json": "agentscope_rx.interaction_json",
+    "pending_to_json": "agentscope_rx.interaction_json",
     "approve": "agentscope_rx.interactions",
     "reject": "agentscope_rx.interactions",
     "ContextManifest": "agentscope_rx.manifest",

@@ -167,9 +167,8 @@ class Agent(ABC, Generic[OptionsT]):
             waiting = await agent.pending(ctx)
             reply = await agent.respond(ctx, {call.id: approve() for call in waiting}).reply()
         """
-        if not isinstance(answers, Mapping) or not answers:  # type: ignore[reportUnnecessaryIsInstance]
-            raise InvalidOption("answers", answers, "at least one answer, by the id of its call")
-        return self._events(replace(self.prepared_call(None, context), answers=dict(answers)), "respond(...)")
+        call = replace(self.prepared_call(None, context), answers=checked_answers(answers))
+        return self._events(call, "respond(...)")
 
     async def pending(self, context: RuntimeContext = NOBODY, /) -> tuple[PendingCall, ...]:
         """The tool calls of a session that wait: for a person, or for a result from outside."""
@@ -469,3 +468,14 @@ class Agent(ABC, Generic[OptionsT]):
     def _forget(self, run: Run) -> None:
         with self._lock:
             self._runs.discard(run)
+
+
+def checked_answers(answers: Mapping[str, Answer]) -> Mapping[str, Answer]:
+    """What `respond` was given, as it is now.
+
+    Raises:
+        InvalidOption: There is no answer.
+    """
+    if not isinstance(answers, Mapping) or not answers:  # type: ignore[reportUnnecessaryIsInstance]
+        raise InvalidOption("answers", answers, "at least one answer, by the id of its call")
+    return dict(answers)

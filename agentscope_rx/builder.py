@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypedDict, cast
 
@@ -11,15 +11,17 @@ from reactivex import Observable
 from reactivex import operators as ops
 from typing_extensions import TypeVar
 
-from agentscope_rx.agent import NOBODY, Agent
+from agentscope_rx.agent import NOBODY, Agent, checked_answers
 from agentscope_rx.bridge import from_coroutine
 from agentscope_rx.errors import InvalidOption, PathRefused
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
+from agentscope_rx.interactions import Answer, PendingCall
 from agentscope_rx.messages import Msg
 from agentscope_rx.operators import ChunkOperator, SystemPrompt
 from agentscope_rx.options import AgentOptions, Arrangement, SessionKeys, mode_of
 from agentscope_rx.permission_context import PermissionMode, PermissionRule, WorkingDirectory
+from agentscope_rx.pulling import Stream
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
@@ -344,12 +346,38 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         if output is not None:
             OutputSpec.of(output)  # refused here and not in the stream
 
-        def one_agent(_: object) -> Observable[AgentEvent]:
-            agent = self.build()
-            events = agent.stream_events(messages, context, output=output, purposes=purposes)
-            return events.pipe(_and_then(agent.close), ops.finally_action(agent.refuse))
+        def ask(agent: AgentT) -> Observable[AgentEvent]:
+            return agent.stream_events(messages, context, output=output, purposes=purposes)
 
-        return EventStream(reactivex.defer(one_agent), label="stream_events(...)")
+        return EventStream(self._by_one_agent(ask), label="stream_events(...)")
+
+    def pending(self, context: RuntimeContext = NOBODY, /) -> Stream[tuple[PendingCall, ...]]:
+        """The tool calls of a session that wait, as in `ReActAgent.pending`: `await` it, or `run()` it."""
+        self._options.key_of(context)
+
+        def look(agent: AgentT) -> Observable[tuple[PendingCall, ...]]:
+            return from_coroutine(lambda: agent.pending(context))
+
+        return Stream(self._by_one_agent(look), label="pending(...)")
+
+    def respond(self, context: RuntimeContext, answers: Mapping[str, Answer], /) -> EventStream:
+        """Answer tool calls that wait, and get everything that happens; arguments as in `ReActAgent.respond`.
+
+        Examples:
+            reply = builder.respond(ctx, {call.id: approve() for call in builder.pending(ctx).run()}).reply().run()
+        """
+        self._options.key_of(context)
+        given = checked_answers(answers)
+        return EventStream(self._by_one_agent(lambda agent: agent.respond(context, given)), label="respond(...)")
+
+    def _by_one_agent(self, use: Callable[[AgentT], Observable[T]]) -> Observable[T]:
+        """What an agent gives that is made for each subscription, and closed at its end."""
+
+        def one_agent(_: object) -> Observable[T]:
+            agent = self.build()
+            return use(agent).pipe(_and_then(agent.close), ops.finally_action(agent.refuse))
+
+        return reactivex.defer(one_agent)
 
 
 def _and_then(end: Callable[[], Awaitable[None]]) -> Callable[[Observable[T]], Observable[T]]:

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cache
 from typing import Annotated, ClassVar, Final, Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from pydantic import ConfigDict, Field, PlainSerializer, TypeAdapter
+from pydantic import ConfigDict, Field, PlainSerializer, StrictBool, TypeAdapter
 from pydantic.alias_generators import to_camel
 
 from agentscope_rx.frozen import frozen
@@ -310,7 +310,7 @@ class ConfirmResult:
 
     __pydantic_config__: ClassVar[ConfigDict] = _CAMEL
 
-    confirmed: bool
+    confirmed: StrictBool
     tool_call: ToolUseBlock
     rules: tuple[PermissionRule, ...] | None = None
     reason: str | None = None

@@ -242,6 +242,42 @@ async def test_an_accepted_rule_answers_for_the_rest() -> None:
         assert (reply.text, shop.paid) == ("done", paid)
 
 
+# -- without an agent at hand -------------------------------------------------------------------------------
+
+
+async def test_a_builder_answers_too() -> None:
+    """Awaited or watched; each subscription is a run of an agent of its own, which is closed at the end."""
+    shop = Shop()
+    builder = ReActAgent.builder_from(shop.agent())
+    await builder.model(ScriptedModel([calls(PAY)])).call("buy", CTX)
+    waiting = builder.pending(CTX)
+    assert ids(await waiting) == [("b", "confirmation")]
+    events = builder.model(ScriptedModel(["done"])).respond(CTX, {"b": True})
+    assert shop.paid == []
+    seen = Seen(events=[event async for event in events])
+    assert (seen.result.text, shop.paid) == ("done", [5])
+    assert await waiting == ()
+    with pytest.raises(InteractionMismatch):
+        await events.reply()
+    refused: list[Any] = [{}, [("b", True)]]
+    for wrong in refused:
+        with pytest.raises(InvalidOption, match="answers"):
+            builder.respond(CTX, wrong)
+
+
+def test_a_builder_answers_where_no_loop_runs() -> None:
+    """Blocking: to look, to iterate, to wait for the reply."""
+    shop = Shop()
+    builder = ReActAgent.builder_from(shop.agent())
+    assert builder.model(ScriptedModel([calls(PAY)])).call("buy", CTX).run().reason is GenerateReason.PERMISSION_ASKING
+    (waiting,) = builder.pending(CTX).run()
+    answered = builder.model(ScriptedModel([calls(GATE)])).respond(CTX, {waiting.id: True})
+    assert [event.type for event in answered][-3:] == ["REQUEST_STOP", "AGENT_RESULT", "AGENT_END"]
+    (waiting,) = builder.pending(CTX).run()
+    reply = builder.model(ScriptedModel(["done"])).respond(CTX, {waiting.id: "open"}).reply().run()
+    assert (reply.text, shop.paid) == ("done", [5])
+
+
 # -- what may come in ---------------------------------------------------------------------------------------
 
 

@@ -64,6 +64,26 @@ def test_the_approval_runs() -> None:
     ]
 
 
+def test_the_handlers_run() -> None:
+    """The handlers behind HTTP give the question as it is written down, take the answer, and go on."""
+    asking = next(block for block in blocks("python") if "agent.respond" in block).partition("async def publish")[0]
+    program = (
+        asking
+        + next(block for block in blocks("python") if "def post_answers" in block)
+        + (
+            "print(builder.call('Publish it.', RuntimeContext(session_id='s')).run().reason)\n"
+            "print(get_pending('s').decode()[:50])\n"
+            'print(post_answers(\'s\', b\'{"answers": {"c1": {"type": "confirmation", "confirmed": true}}}\'))\n'
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "PERMISSION_ASKING",
+        '{"version":1,"pending":[{"call":{"type":"tool_use"',
+        "Published.",
+    ]
+
+
 def test_its_make_targets_exist() -> None:
     """Every make target that the README names is in the Makefile."""
     makefile = README.with_name("Makefile").read_text(encoding="utf-8")
