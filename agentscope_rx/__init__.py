@@ -61,9 +61,12 @@ if TYPE_CHECKING:
     from agentscope_rx.tools import ToolContext as ToolContext
     from agentscope_rx.tools import Toolkit as Toolkit
     from agentscope_rx.tools import tool as tool
+    from agentscope_rx.tools.config import ToolsConfig as ToolsConfig
+    from agentscope_rx.tools.shell_tool import ShellSettings as ShellSettings
     from agentscope_rx.usage import ChatUsage as ChatUsage
     from agentscope_rx.verification import VerificationService as VerificationService
     from agentscope_rx.workspace import InMemoryWorkspace as InMemoryWorkspace
+    from agentscope_rx.workspace import IsolationScope as IsolationScope
     from agentscope_rx.workspace import LocalWorkspace as LocalWorkspace
 
 _HOME = {
@@ -119,9 +122,12 @@ _HOME = {
     "ToolContext": "agentscope_rx.tools",
     "Toolkit": "agentscope_rx.tools",
     "tool": "agentscope_rx.tools",
+    "ToolsConfig": "agentscope_rx.tools.config",
+    "ShellSettings": "agentscope_rx.tools.shell_tool",
     "ChatUsage": "agentscope_rx.usage",
     "VerificationService": "agentscope_rx.verification",
     "InMemoryWorkspace": "agentscope_rx.workspace",
+    "IsolationScope": "agentscope_rx.workspace",
     "LocalWorkspace": "agentscope_rx.workspace",
 }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType
-from typing import Any, Self, TypeVar, Unpack, cast
+from typing import Any, Literal, Self, TypeVar, Unpack, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -25,7 +25,9 @@ from agentscope_rx.preparation import PreparedRequest, prepare
 from agentscope_rx.records import CompactionUndone, PlanModeChanged
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.tasks import PlanModeConfig, TaskContextOptions
-from agentscope_rx.workspace import WorkspaceFS, resolve_path
+from agentscope_rx.tools.config import ToolsConfig
+from agentscope_rx.tools.shell_tool import ShellSettings
+from agentscope_rx.workspace import IsolationScope, WorkspaceFS, resolve_path
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
@@ -43,7 +45,12 @@ class HarnessKeywords(BuilderKeywords, total=False):
     max_context_tokens: int
     workspace_context: bool
     environment_memory: str
-    filesystem_tools: bool
+    filesystem_tools: bool | Literal["read_only"]
+    shell_tool: bool | ShellSettings
+    isolation: IsolationScope | str | None
+    project: str | Path
+    project_writable: bool
+    tools_config: ToolsConfig | Mapping[str, Any] | None
     task_context: TaskContextOptions | Mapping[str, Any] | None
     enable_plan_mode: PlanModeConfig | Mapping[str, Any] | bool | None
     session_tools: bool
@@ -91,6 +98,22 @@ class HarnessAgent(Agent[HarnessOptions]):
             context: For whom.
         """
         return await prepare(self.prepared_call(input, context))
+
+    # -- files ----------------------------------------------------------------------------------------------
+
+    def files(self, context: RuntimeContext = NOBODY, /) -> WorkspaceFS:
+        """The workspace as a session sees it, to read and to write; what it holds of others is not there.
+
+        Args:
+            context: The session.
+
+        Raises:
+            InvalidIdentifier: An id of the context cannot be one.
+
+        Examples:
+            await agent.files(RuntimeContext(user_id="alice")).write("AGENTS.md", b"Answer in French.")
+        """
+        return self.options.agent_files.of(self.options.key_of(context))
 
     # -- planning -------------------------------------------------------------------------------------------
 
@@ -282,15 +305,109 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
         """Leave the workspace's rules, memory, knowledge and files out of all requests."""
         return self.workspace_context(False)
 
-    def filesystem_tools(self, offered: bool) -> Self:
-        """Whether the model may look at the workspace's files: `read_file`, `list_files`, `glob_files` and
-        `grep_files`, where no tool of yours has the name."""
-        check_is("filesystem_tools", offered, bool, "True or False")
+    def filesystem_tools(self, offered: bool | Literal["read_only"]) -> Self:
+        """Whether the model may work on the workspace's files: `read_file`, `list_files`, `glob_files`, `grep_files`,
+        `write_file` and `edit_file`, where no tool of yours has the name.
+
+        Args:
+            offered: True (the default), False, or `read_only`: only those that look, as also for a workspace that
+                refuses every change.
+        """
+        if offered not in (True, False, "read_only") or isinstance(offered, int) is not isinstance(offered, bool):
+            raise InvalidOption("filesystem_tools", offered, "True, False or 'read_only'")
         return self._with(filesystem_tools=offered)
 
     def disable_filesystem_tools(self) -> Self:
-        """Offer no tools for looking at files."""
+        """Offer no tools for files."""
         return self.filesystem_tools(False)
+
+    def shell_tool(self, offered: bool | ShellSettings) -> Self:
+        """Whether the model may run commands, by `execute`, and how; where no tool of yours has the name.
+
+        Commands run in the project's folder, else in the workspace's. By default there is the tool where one of them
+        is a folder of this machine and `isolation` keeps no files apart.
+
+        **A shell is not containment.** A command may do all that this process may, also outside of the folder, and
+        read the files of every user. Rules and modes of permissions guard against mistakes. An application that serves
+        others switches the tool off, or runs in a sandbox.
+
+        Args:
+            offered: True, False, or `ShellSettings(...)`: yes, with these.
+
+        Raises:
+            InvalidOption: It is none of them. When the agent is built: there is no folder to run commands in, or they
+                would see the files that `isolation` keeps apart.
+        """
+        if not isinstance(offered, bool | ShellSettings):  # type: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("shell_tool", offered, "True, False or ShellSettings(...)")
+        return self._with(file_choices=replace(self._options.file_choices, shell=offered))
+
+    def disable_shell_tool(self) -> Self:
+        """Let the model run no commands."""
+        return self.shell_tool(False)
+
+    def tools_config(self, config: ToolsConfig | Mapping[str, Any] | None) -> Self:
+        """Which tools are on offer, yours included: `{"allow": [...], "deny": ["execute", "session_*"]}`.
+
+        Without this option it is what `tools.json` in the workspace's folder says, read when the agent is built.
+
+        Args:
+            config: A `ToolsConfig`, or its options as a mapping; None = all tools are, whatever the file says.
+
+        Raises:
+            InvalidOption: It is none. When the agent is built: the file is none.
+        """
+        made = _configured("tools_config", ToolsConfig, config, {})
+        return self._with(tools_config=made, reads_tools_config=False)
+
+    def disable_tools_config(self) -> Self:
+        """Offer all tools, whatever `tools.json` says."""
+        return self.tools_config(None)
+
+    def isolation(self, scope: IsolationScope | str | None) -> Self:
+        """Who shares the files that the model writes.
+
+        Who has files of their own reads those of the workspace too, where they have none of that path, and changes
+        only their own: an `AGENTS.md` or `MEMORY.md` of a user's own takes the place of the one for all. States and
+        logs are kept by session whatever this says. `agent.files(ctx)` gives the files of a session.
+
+        Args:
+            scope: `session`, `user` (a session without a user shares with nobody), `agent`, or `global`: all work on
+                the workspace itself. None, the default: each user has files of their own, and who calls without a user
+                works on the workspace itself, as programs of one person do.
+
+        Raises:
+            InvalidOption: There is no such scope.
+        """
+        if scope is not None and scope not in tuple(IsolationScope):
+            raise InvalidOption("isolation", scope, f"one of {', '.join(IsolationScope)}, or None")
+        found = None if scope is None else IsolationScope(scope)
+        return self._with(file_choices=replace(self._options.file_choices, isolation=found))
+
+    def project(self, folder: str | Path) -> Self:
+        """A folder whose files are there too, behind those of the workspace; commands run in it.
+
+        It is only read, and what the model writes goes to the workspace, unless `project_writable` says otherwise.
+        Where the workspace lies in it, that is not seen through it.
+
+        Raises:
+            InvalidOption: The path is blank. When the agent is built: there is no such folder.
+        """
+        if isinstance(folder, str) and not folder.strip():
+            raise InvalidOption("project", folder, "a folder")
+        if not isinstance(folder, str | Path):  # type: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption("project", folder, "a folder")
+        found = Path(folder).expanduser().absolute()
+        return self._with(file_choices=replace(self._options.file_choices, project=found))
+
+    def project_writable(self, writable: bool = True) -> Self:
+        """Whether what the model writes goes to the project, for all who call.
+
+        `AGENTS.md`, `MEMORY.md`, `memory`, `knowledge`, `tools.json`, plans, results that were moved and additional
+        context files stay the workspace's; of that nothing else is seen then.
+        """
+        check_is("project_writable", writable, bool, "True or False")
+        return self._with(file_choices=replace(self._options.file_choices, project_writable=writable))
 
     def session_tools(self, offered: bool = True) -> Self:
         """Whether the model may look at earlier conversations of the user who calls: `session_list`,

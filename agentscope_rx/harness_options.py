@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Literal, cast
 
+from agentscope_rx.agent_files import AgentFiles, FileChoices
 from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.compaction import CompactionConfig, ToolResultEvictionConfig
-from agentscope_rx.compaction.offloading import ResultFolder
 from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.context.limit import check_room
-from agentscope_rx.context.materials import WorkspaceMaterial, guidance_block
+from agentscope_rx.context.materials import (
+    KNOWLEDGE_FOLDER,
+    MEMORY_FILE,
+    MEMORY_FOLDER,
+    RULES_FILE,
+    WorkspaceMaterial,
+    guidance_block,
+)
 from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, memory_knowledge_rest
 from agentscope_rx.context.sources import ContextSource
 from agentscope_rx.errors import InvalidOption, PathRefused
@@ -31,13 +38,17 @@ from agentscope_rx.tasks import PlanModeConfig, TaskContextOptions, requirements
 from agentscope_rx.tasks.plan_mode import plan_tools
 from agentscope_rx.tasks.projection import TaskProjection
 from agentscope_rx.tasks.requirements import task_requirement_propose
-from agentscope_rx.tools import Tool, ToolContext
-from agentscope_rx.tools.session_tool import SessionTool, session_file_tools
-from agentscope_rx.workspace import RUNTIME_FOLDER, HidingWorkspace, LocalWorkspace, WorkspaceFS, resolve_path
+from agentscope_rx.tools import Tool, Toolkit
+from agentscope_rx.tools.config import TOOLS_FILE, ToolsConfig
+from agentscope_rx.tools.outputs import OutputTool
+from agentscope_rx.tools.session_tool import SessionTool, session_file_tools, session_shell_tool
+from agentscope_rx.workspace import RUNTIME_FOLDER, LocalWorkspace, WorkspaceFS, resolve_path
 from agentscope_rx.workspace.filesystem import is_shared
 
 WORKSPACE_VARIABLE: Final = "AGENTSCOPE_WORKSPACE"
 _DEFAULT_WORKSPACE: Final = Path(".agentscope") / "workspace"
+#: Tools that belong to how an agent works; who allows certain tools need not name them.
+_ALWAYS_OFFERED: Final = frozenset({"todo_write", "plan_enter", "plan_write", "plan_exit", "task_requirement_propose"})
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 
 
@@ -56,7 +67,10 @@ class HarnessOptions(AgentOptions):
     workspace_context: bool = True
     environment_memory: str = ""
     state_only: bool = False
-    filesystem_tools: bool = True
+    filesystem_tools: bool | Literal["read_only"] = True
+    file_choices: FileChoices = field(default_factory=FileChoices)
+    tools_config: ToolsConfig | None = None
+    reads_tools_config: bool = True
     task_context: TaskContextOptions = field(default_factory=TaskContextOptions)
     plan_mode: PlanModeConfig | None = None
     session_tools: bool = False
@@ -114,21 +128,26 @@ class HarnessOptions(AgentOptions):
                 "workspace", str(self.folder), f"a folder that is there or can be made ({error})"
             ) from error
 
+    @cached_property
+    def agent_files(self) -> AgentFiles:
+        """The files, as each session sees them.
+
+        Raises:
+            InvalidOption: There is no such folder, or commands would have none that they may see.
+        """
+        kept = (RULES_FILE, MEMORY_FILE, MEMORY_FOLDER, KNOWLEDGE_FOLDER, TOOLS_FILE, *self.additional_files)
+        plans = () if self.plan_mode is None else (self.plan_mode.file,)
+        results = () if self.tool_result_eviction is None else (self.tool_result_eviction.eviction_path,)
+        return AgentFiles(
+            self.files,
+            self.file_choices,
+            agent_name=self.name,
+            eviction=self.tool_result_eviction,
+            kept=(*kept, *plans, *results),
+        )
+
     def _key_with(self, context: RuntimeContext, agent_id: str) -> SessionKey:
         return self.key_of(context, agent_id=agent_id)
-
-    def _files_of(self, context: ToolContext) -> WorkspaceFS:
-        """The workspace as a session sees it: what has moved there from other sessions' results is hidden."""
-        if self.tool_result_eviction is None:
-            return self.files
-        folder = ResultFolder.of(
-            self.files,
-            self.tool_result_eviction,
-            agent=context.agent_name,
-            user_id=context.user_id,
-            session_id=context.session_id or "",
-        )
-        return HidingWorkspace(self.files, self.tool_result_eviction.eviction_path, but=folder.path)
 
     @property
     def store(self) -> StateStore:
@@ -139,15 +158,18 @@ class HarnessOptions(AgentOptions):
         return self.runtime.single(JsonFileStore, folder)
 
     @property
-    def material(self) -> WorkspaceMaterial | None:
-        """Where the workspace's material comes from; None where it is not shown."""
-        if not self.workspace_context:
-            return None
-        folder = self.files.root if isinstance(self.files, LocalWorkspace) else None
+    def material(self) -> Callable[[SessionKey], WorkspaceMaterial] | None:
+        """Where a session's material of the workspace comes from; None where it is not shown."""
+        return self._material_of if self.workspace_context else None
+
+    def _material_of(self, key: SessionKey) -> WorkspaceMaterial:
+        files, project = self.agent_files, self.file_choices.project
+        folder = files.folder
         return WorkspaceMaterial(
-            files=self.files,
+            files=files.of(key),
             name="workspace" if folder is None else folder.name,
-            location="" if folder is None else str(folder),
+            location="" if folder is None or files.are_apart(key) else str(folder),
+            project="" if project is None else str(project),
             agent_name=self.name,
             additional_files=self.additional_files,
             max_tokens=self.max_context_tokens,
@@ -158,16 +180,29 @@ class HarnessOptions(AgentOptions):
     def own_tools(self) -> tuple[Tool, ...]:
         """The tools that come with what was switched on."""
         proposing = (task_requirement_propose,) if self.task_context.proposals else ()
-        planning = () if self.plan_mode is None else plan_tools(self.plan_mode, self.files)
+        planning = () if self.plan_mode is None else plan_tools(self.plan_mode, self.agent_files.of_call)
         taken = set(self.toolkit.names)
-        free = (each for each in self._looking() if each.spec.name not in taken)
+        free = (each for each in self._working() if each.spec.name not in taken)
         return (*super().own_tools, *proposing, *planning, *free)
 
-    def _looking(self) -> Sequence[SessionTool]:
-        """The tools for looking at files and at earlier conversations."""
-        files = session_file_tools(self.files, self._files_of) if self.filesystem_tools else []
-        sessions = session_tools(self.session_store, self.id, self._key_with) if self.session_tools else []
-        return (*files, *sessions)
+    def _working(self) -> Iterator[SessionTool]:
+        """The tools for files, commands and earlier conversations."""
+        files = self.agent_files
+        if self.filesystem_tools:
+            fixed = files.read_only or self.filesystem_tools == "read_only"
+            yield from session_file_tools(files.of_call, read_only=fixed)
+        if files.shell is not None:
+            yield session_shell_tool(files.shell, files.refuses_commands)
+        if self.session_tools:
+            yield from session_tools(self.session_store, self.id, self._key_with)
+
+    def _offered(self, tools: Toolkit) -> Toolkit:
+        config = self.agent_files.tools_config() if self.reads_tools_config else self.tools_config
+        if config is None:
+            return tools
+        config.warn_of_unknown(tools.names)
+        answering = tuple(each.spec.name for each in super().own_tools if isinstance(each, OutputTool))
+        return tools.only(lambda name: name in answering or config.offers(name, always=_ALWAYS_OFFERED))
 
     @property
     def planning(self) -> PlanModeConfig:

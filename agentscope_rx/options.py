@@ -91,7 +91,11 @@ class AgentOptions:
         Raises:
             InvalidOption: One of the user's has the name of one that comes with an option.
         """
-        return self.toolkit.add(*self.own_tools)
+        return self._offered(self.toolkit.add(*self.own_tools))
+
+    def _offered(self, tools: Toolkit) -> Toolkit:
+        """Those of all tools that are on offer."""
+        return tools
 
     @property
     def tasks(self) -> TaskProjection | None:

@@ -12,8 +12,9 @@ from agentscope_rx.messages import TextBlock, ToolCallState, ToolResultBlock, To
 from agentscope_rx.permission_context import PermissionContextState
 from agentscope_rx.permissions import PermissionDecision, judge
 from agentscope_rx.step import Step
-from agentscope_rx.tools import Toolkit
+from agentscope_rx.tools import ToolContext, Toolkit
 from agentscope_rx.tools.execution import fits, reached
+from agentscope_rx.tools.session_tool import SessionTool
 
 _DENIED: Final = "This call was not run, because permission was denied: {}. Do not try to get the same in another way."
 
@@ -35,7 +36,7 @@ class Admission:
 
 async def admit(
     step: Step,
-    calls: Iterable[ToolUseBlock],
+    calls: Iterable[ToolContext],
     toolkit: Toolkit,
     policy: PermissionContextState,
     *,
@@ -45,20 +46,22 @@ async def admit(
 
     Args:
         step: The step that they belong to.
-        calls: The calls.
+        calls: The calls, as their tools are told of them.
         toolkit: The tools.
         policy: What the agent says of all its sessions.
         standing: What the state of the session says of a call, beside its rules.
     """
     permissions = step.run.state.permission_context.under(policy)
     allowed, asked, denied = list[ToolUseBlock](), list[ToolUseBlock](), list[ToolResultBlock]()
-    for call in calls:
+    for context in calls:
+        call = context.call
         found = reached(toolkit, call, step.state.tool_context.activated_groups)
         if found is None:  # no tool is reached: running the call gives the error that says why
             allowed.append(call)
             continue
         tool, arguments = found
-        decision = await judge(tool, arguments, permissions, standing=standing(call), confirmed=is_confirmed(call))
+        judged = tool.judged_in(context) if isinstance(tool, SessionTool) else tool
+        decision = await judge(judged, arguments, permissions, standing=standing(call), confirmed=is_confirmed(call))
         if decision.behavior == "deny":
             denied.append(denial(call, decision))
         elif decision.behavior == "ask" and fits(tool, arguments):

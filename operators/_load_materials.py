@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
 from agentscope_rx.context.materials import Materials, WorkspaceMaterial
 from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.step import Step
+from agentscope_rx.stores import SessionKey
 
 _MATERIALS: Final = "workspace"
 
 
-def load_materials(*, workspace: WorkspaceMaterial | None) -> Operator:
+def load_materials(*, workspace: Callable[[SessionKey], WorkspaceMaterial] | None) -> Operator:
     """Put the workspace's material into the draft: rules, guidance, environment, memory, knowledge, files.
 
         --s-------|
@@ -21,7 +22,7 @@ def load_materials(*, workspace: WorkspaceMaterial | None) -> Operator:
         --t-------|     loaded at the first step of a call, used again by the others
 
     Args:
-        workspace: Where from; None = there is none.
+        workspace: Where from, for each session; None = there is none.
 
     A file that an agent changes in the middle of a call is seen by the next call. What could not be read
     or was cut stands among the changes.
@@ -33,8 +34,10 @@ def load_materials(*, workspace: WorkspaceMaterial | None) -> Operator:
             await step.card.counter.ready()
         run.materials[_ready(step)] = True
         if workspace is not None and _MATERIALS not in run.materials:
-            run.materials[_MATERIALS] = await workspace.load(
-                today=run.runtime.clock.now(), session_id=step.identity.session_id
+            who = step.identity
+            key = SessionKey(agent_id=who.agent_id, user_id=who.user_id, session_id=who.session_id)
+            run.materials[_MATERIALS] = await workspace(key).load(
+                today=run.runtime.clock.now(), session_id=who.session_id
             )
         return _filled(step)
 

@@ -113,7 +113,8 @@ class _Batch:
         step.run.proposals = self.proposals
         try:
             if step.mode is not Mode.CONCLUDE:
-                admission = await admit(step, self.calls, self.toolkit, self.policy, standing=self._standing)
+                told = map(self._context, self.calls)
+                admission = await admit(step, told, self.toolkit, self.policy, standing=self._standing)
                 self._deny(admission.denied)
                 self.calls = admission.allowed
                 if admission.asked:
@@ -226,9 +227,9 @@ class _Batch:
             )
         self.outcomes[call.id] = outcome
 
-    async def _called(self, call: ToolUseBlock) -> ToolOutcome:
+    def _context(self, call: ToolUseBlock) -> ToolContext:
         step, identity = self.step, self.step.identity
-        context = ToolContext(
+        return ToolContext(
             agent_id=identity.agent_id,
             agent_name=identity.agent_name,
             user_id=identity.user_id,
@@ -241,10 +242,13 @@ class _Batch:
             on_report=lambda output: self._emit_output(call, output),
             proposals=self.proposals,
         )
+
+    async def _called(self, call: ToolUseBlock) -> ToolOutcome:
+        step = self.step
         outcome = await run_call(
             self.toolkit,
             call,
-            context,
+            self._context(call),
             active_groups=step.state.tool_context.activated_groups,
             executor=step.run.runtime.threads,
             jitter=step.run.runtime.jitter,

@@ -37,7 +37,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "operators": frozenset({"operators"}),
     "top": _names(
         "pipelines live shutdown session_tools run agent react_agent harness_agent builder options harness_options"
-        " preparation verification"
+        " preparation verification agent_files"
     ),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),

@@ -52,6 +52,14 @@ def test_the_long_conversation_runs(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+def test_the_files_of_two_users(tmp_path: Path) -> None:
+    """The program about files runs, and each user sees what is theirs."""
+    program = next(block for block in blocks("python") if "agent.files(" in block)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "alice ['AGENTS.md', 'notes.md']\nbob []\n"
+
+
 def test_the_approval_runs() -> None:
     """The program about permissions asks, is answered, and goes on."""
     approval = next(block for block in blocks("python") if "agent.respond" in block)

@@ -132,7 +132,7 @@ def agent_builder(model: Model | str, folder: LocalWorkspace, *, max_iters: int)
 
     Args:
         model: Its model.
-        folder: What it sees.
+        folder: What it sees, to look at only.
         max_iters: How many reasoning steps it may take.
 
     Raises:
@@ -143,7 +143,6 @@ def agent_builder(model: Model | str, folder: LocalWorkspace, *, max_iters: int)
         model=model,
         sys_prompt=PROMPT,
         workspace=folder,
-        tools=file_tools(folder, read_only=True),
         max_iters=max_iters,
     )
 

@@ -20,6 +20,7 @@ from agentscope_rx.workspace.walking import VERSION_CONTROL_FOLDERS
 
 RULES_FILE: Final = "AGENTS.md"
 MEMORY_FILE: Final = "MEMORY.md"
+MEMORY_FOLDER: Final = "memory"
 KNOWLEDGE_FILE: Final = "knowledge/KNOWLEDGE.md"
 KNOWLEDGE_FOLDER: Final = "knowledge"
 RULES: Final = "workspace:AGENTS.md"
@@ -66,6 +67,7 @@ class WorkspaceMaterial:
         name: The workspace's name, as the model is told it.
         agent_name: The agent's name.
         location: The workspace's folder, where it is one of this machine.
+        project: The folder of the project, where there is one.
         additional_files: Further files to show, relative to the workspace.
         max_tokens: How much memory may be shown together with everything else here.
         environment_memory: A text for the environment section.
@@ -75,6 +77,7 @@ class WorkspaceMaterial:
     name: str
     agent_name: str
     location: str = ""
+    project: str = ""
     additional_files: tuple[str, ...] = ()
     max_tokens: int = 8_000
     environment_memory: str = ""
@@ -131,6 +134,8 @@ class _Loading:
         lines = [f"Session: {session_id}"]
         if self._workspace.location:
             lines.append(f"Workspace folder: {self._workspace.location}")
+        if self._workspace.project:
+            lines.append(f"Project folder: {self._workspace.project}")
         return "\n".join([*lines, f"Folder for temporary files: {tempfile.gettempdir()}"])
 
     async def _read(self, path: str, id: str, zone: Zone = "references") -> str:

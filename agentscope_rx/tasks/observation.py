@@ -17,12 +17,11 @@ from agentscope_rx.messages import ToolResultBlock, ToolResultState
 from agentscope_rx.state import AgentState
 from agentscope_rx.task_state import EvidenceBinding
 from agentscope_rx.tools.execution import ToolOutcome
+from agentscope_rx.tools.execution_details import EXECUTION_DETAILS, ExecutionDetails
 from agentscope_rx.wire import from_json, to_json
 
 #: The key of a result's metadata under which its observation lies.
 OBSERVATION: Final = "observation"
-#: The key under which a tool may say how what it ran has ended; see `ExecutionDetails`.
-EXECUTION_DETAILS: Final = "execution_details"
 
 
 class ActionStatus(StrEnum):
@@ -31,32 +30,6 @@ class ActionStatus(StrEnum):
     RETURNED = "RETURNED"
     FAILED = "FAILED"
     DENIED = "DENIED"
-
-
-class ExecutionOutcome(StrEnum):
-    """Whether what a tool ran did what it should."""
-
-    SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"
-    PARTIAL = "PARTIAL"
-    UNKNOWN = "UNKNOWN"
-
-
-@frozen
-class ExecutionDetails:
-    """How something that a tool ran has ended; a tool puts it into its result's metadata, as plain data.
-
-    Args:
-        kind: What was run, such as `shell`.
-        outcome: Whether it did what it should.
-        exit_code: Its exit code; None = not known.
-        output_truncated: Whether the result holds only a part of its output.
-    """
-
-    kind: str
-    outcome: ExecutionOutcome = ExecutionOutcome.UNKNOWN
-    exit_code: int | None = None
-    output_truncated: bool = False
 
 
 @frozen

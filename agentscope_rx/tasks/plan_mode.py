@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -96,12 +97,12 @@ def plan_gate(
 # -- the tools ----------------------------------------------------------------------------------------------
 
 
-def plan_tools(config: PlanModeConfig, workspace: WorkspaceFS) -> tuple[Tool, ...]:
+def plan_tools(config: PlanModeConfig, files_of: Callable[[ToolContext], WorkspaceFS]) -> tuple[Tool, ...]:
     """The tools `plan_enter`, `plan_write` and `plan_exit`.
 
     Args:
         config: Where the plan lies.
-        workspace: Its files.
+        files_of: Gives what a session sees of the workspace.
     """
 
     @tool(name=PLAN_ENTER, concurrency_safe=False, check=session_only)
@@ -123,7 +124,7 @@ def plan_tools(config: PlanModeConfig, workspace: WorkspaceFS) -> tuple[Tool, ..
         _check_planning(context)
         if not content.strip():
             raise ValueError("the plan is blank; write all of it")
-        await workspace.write(config.file, clean_text(content).encode())
+        await files_of(context).write(config.file, clean_text(content).encode())
         context.proposals.update_plan(lambda plan: replace(plan, current_plan_file=config.file))
         return f"The plan was written to {config.file}."
 

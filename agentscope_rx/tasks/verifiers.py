@@ -10,7 +10,8 @@ from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import TextBlock, ToolResultState
 from agentscope_rx.task_state import VerificationOutcome
-from agentscope_rx.tasks.observation import ActionStatus, Evidence, ExecutionOutcome
+from agentscope_rx.tasks.observation import ActionStatus, Evidence
+from agentscope_rx.tools.execution_details import ExecutionOutcome
 from agentscope_rx.tools.json_schema import checker
 from agentscope_rx.wire import from_json, to_json
 

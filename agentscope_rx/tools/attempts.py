@@ -16,7 +16,7 @@ from agentscope_rx.tools.pieces import Pieces, settle
 from agentscope_rx.tools.results import Converted, convert
 from agentscope_rx.tools.settings import ToolSettings
 from agentscope_rx.tools.texts import error_text
-from agentscope_rx.tools.tool import Tool, is_function_tool
+from agentscope_rx.tools.tool import Tool
 from agentscope_rx.tools.toolkit import Toolkit
 
 _DEFAULTS: Final = ToolSettings()
@@ -43,7 +43,8 @@ class Job:
     @classmethod
     def of(cls, tool: Tool, arguments: Mapping[str, object], toolkit: Toolkit) -> Job:
         """Put a call together from what its tool says and, where that says nothing, what the toolkit says."""
-        settings = tool.settings if is_function_tool(tool) else _DEFAULTS
+        said = getattr(tool, "settings", None)
+        settings = said if isinstance(said, ToolSettings) else _DEFAULTS
         timeout = toolkit.default_timeout if settings.timeout is None else settings.timeout
         limit = None if timeout == math.inf else timeout
         return cls(tool, arguments, toolkit.max_result_chars, settings, limit)

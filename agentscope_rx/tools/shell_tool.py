@@ -19,8 +19,12 @@ from typing import Any, Final
 
 from agentscope_rx.errors import CommandStopped, InvalidOption
 from agentscope_rx.frozen import frozen
+from agentscope_rx.messages import TextBlock, ToolResultBlock
 from agentscope_rx.permissions import commands
 from agentscope_rx.tools.commands import Captured, Command, CommandResult, Stop, run_command
+from agentscope_rx.tools.execution_details import EXECUTION_DETAILS, ExecutionDetails, ExecutionOutcome
+from agentscope_rx.tools.plain import plain
+from agentscope_rx.tools.settings import ToolOptions
 from agentscope_rx.tools.texts import clean, cut_between
 from agentscope_rx.tools.tool import FunctionTool, tool
 from agentscope_rx.workspace.editing import check_encodable
@@ -98,9 +102,17 @@ def shell_tool(folder: str | os.PathLike[str], *, settings: ShellSettings | None
         'execute'
     """
     made = ShellTool(folder, settings=settings)
+    return tool(made.execute, **shell_options(made.settings.max_timeout))
+
+
+def shell_options(max_timeout: float) -> ToolOptions:
+    """How `execute` is a tool.
+
+    Args:
+        max_timeout: Seconds that a command may take at most.
+    """
     # Its own limit comes first, so that the model gets the output until then.
-    limit = made.settings.max_timeout + _GRACE
-    return tool(made.execute, concurrency_safe=False, timeout=limit, target=commands("command"))
+    return {"concurrency_safe": False, "timeout": max_timeout + _GRACE, "target": commands("command")}
 
 
 class ShellTool:
@@ -111,7 +123,7 @@ class ShellTool:
         settings: How they are run. Default `ShellSettings()`.
 
     Examples:
-        >>> await ShellTool("/srv/project").execute("echo hi")
+        >>> (await ShellTool("/srv/project").execute("echo hi")).text
         'Exit code: 0\\n\\nhi'
     """
 
@@ -119,7 +131,9 @@ class ShellTool:
         self._workspace = LocalWorkspace(folder, read_only=True)
         self.settings = settings or ShellSettings()
 
-    async def execute(self, command: str, working_directory: str | None = None, timeout: float | None = None) -> str:
+    async def execute(
+        self, command: str, working_directory: str | None = None, timeout: float | None = None
+    ) -> ToolResultBlock:
         """Run a command of the shell (sh) in the project and return its exit code and output.
 
         The command has no input and no terminal. Processes that it leaves in the background are ended with it.
@@ -151,9 +165,9 @@ class ShellTool:
                 most_bytes=self.settings.max_output_bytes,
             )
         )
-        output = _output(result, self.settings.output_chars)
+        output, whole = _output(result, self.settings.output_chars)
         if result.stopped is None:
-            return f"Exit code: {_exit_code(result.exit_code)}\n\n{output}"
+            return _ended(result.exit_code, output, whole=whole)
         if result.stopped is Stop.TIME:
             most = self.settings.max_timeout
             why = f"took longer than {seconds:g} seconds (a longer timeout, of up to {most:g}, may help)"
@@ -194,6 +208,22 @@ def _check_command(command: str) -> None:
         raise ValueError(f"the command is longer than {_LONGEST_COMMAND} bytes: write it to a file and run that")
 
 
+def _ended(code: int, output: str, *, whole: bool) -> ToolResultBlock:
+    """The result of a command that came to its end; who calls the tool puts the call's id into it."""
+    details = ExecutionDetails(
+        kind="shell",
+        outcome=ExecutionOutcome.SUCCEEDED if code == 0 else ExecutionOutcome.FAILED,
+        exit_code=code,
+        output_truncated=not whole,
+    )
+    return ToolResultBlock(
+        id="",
+        name="execute",
+        output=(TextBlock(text=f"Exit code: {_exit_code(code)}\n\n{output}"),),
+        metadata={EXECUTION_DETAILS: plain(details)},
+    )
+
+
 def _exit_code(code: int) -> str:
     if code >= 0:
         return str(code)
@@ -202,15 +232,15 @@ def _exit_code(code: int) -> str:
     return str(code)
 
 
-def _output(result: CommandResult, most: int) -> str:
-    texts = [_text(result.stdout, most), _text(result.stderr, most, mark="[stderr] ")]
-    if not result.cleared:
-        texts.append("[Some processes that the command started could not be ended.]")
-    return "\n".join(filter(None, texts)) or NO_OUTPUT
+def _output(result: CommandResult, most: int) -> tuple[str, bool]:
+    """All that was written, as the model reads it, and whether that is all."""
+    (out, out_whole), (errors, errors_whole) = _text(result.stdout, most), _text(result.stderr, most, mark="[stderr] ")
+    left = "" if result.cleared else "[Some processes that the command started could not be ended.]"
+    return "\n".join(filter(None, (out, errors, left))) or NO_OUTPUT, out_whole and errors_whole
 
 
-def _text(output: Captured, most: int, *, mark: str = "") -> str:
-    """The output as text of a limited length, each line with a mark before it; empty if nothing was written."""
+def _text(output: Captured, most: int, *, mark: str = "") -> tuple[str, bool]:
+    """The output as text of a limited length, each line with a mark before it, and whether it is all of it."""
     if output.missing:
         # The tail may begin within a character.
         tail = decode_text(re.sub(rb"\A[\x80-\xbf]{1,3}", b"", output.tail))
@@ -221,13 +251,14 @@ def _text(output: Captured, most: int, *, mark: str = "") -> str:
     if not last:
         first = first.rstrip("\n")
     if not first:
-        return ""
+        return "", True
     first, last = f"{mark}{first}".replace("\n", f"\n{mark}"), last.replace("\n", f"\n{mark}")
-    if output.missing or len(first) > most:
+    whole = not output.missing and len(first) <= most
+    if not whole:
         middle = len(first) if last else len(first) // 2
         first = cut_between(first[:middle], first[middle:] + last, output.missing, most)
     note = "\n[Bytes that are no UTF-8 are shown as \ufffd.]" if head.lossy or tail.lossy else ""
-    return first + note
+    return first + note, whole
 
 
 def _readable(text: str) -> str:

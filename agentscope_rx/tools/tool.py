@@ -42,7 +42,8 @@ S = TypeVar("S")
 class Tool(Protocol):
     """What a model may call. Most tools are functions with `@tool`; other classes derive from this.
 
-    A class may also have what `@tool` has for permissions: `target` and `check`.
+    A class may also have what `@tool` has for permissions, `target` and `check`, and `settings`, which say how long and
+    how often a call is tried.
     """
 
     @property

@@ -10,7 +10,7 @@ from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import NOTHING
 from agentscope_rx.requests import ToolSpec
-from agentscope_rx.tools.groups import GroupSwitch, ToolGroup
+from agentscope_rx.tools.groups import META_TOOL, GroupSwitch, ToolGroup
 from agentscope_rx.tools.results import MAX_RESULT_CHARS
 from agentscope_rx.tools.tool import Tool, is_function_tool, tool
 
@@ -122,6 +122,11 @@ class Toolkit:
         if isinstance(entry.tool, GroupSwitch):
             return replace(self, meta_tool=False)
         return replace(self, entries=tuple(each for each in self.entries if each is not entry))
+
+    def only(self, offered: Callable[[str], bool]) -> Toolkit:
+        """The same toolkit with those tools alone whose names a function says yes to."""
+        entries = tuple(each for each in self.entries if offered(each.spec.name))
+        return replace(self, entries=entries, meta_tool=self.meta_tool and offered(META_TOOL))
 
     def group(self, name: str, description: str, *tools: ToolLike, active: bool = False) -> Toolkit:
         """The same toolkit with a group of tools that are on offer only while the group is active.

@@ -19,4 +19,6 @@ from agentscope_rx.workspace.overlay import OverlayWorkspace as OverlayWorkspace
 from agentscope_rx.workspace.paths import RUNTIME_FOLDER as RUNTIME_FOLDER
 from agentscope_rx.workspace.paths import WorkspacePath as WorkspacePath
 from agentscope_rx.workspace.paths import resolve_path as resolve_path
+from agentscope_rx.workspace.routing import RoutedWorkspace as RoutedWorkspace
 from agentscope_rx.workspace.scoped import ScopedWorkspace as ScopedWorkspace
+from agentscope_rx.workspace.session_files import SessionFiles as SessionFiles

@@ -67,7 +67,7 @@ class WorkspaceFS(Protocol):
     Permissions are not asked here: they sit above, and decide about what `resolve` returns.
 
     One whose files other machines work on too says so with an attribute `shared = True`: sessions are then not to be
-    kept where only this machine finds them.
+    kept where only this machine finds them. One that refuses every change says `read_only = True`.
     """
 
     async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
@@ -225,3 +225,8 @@ class WorkspaceFS(Protocol):
 def is_shared(workspace: WorkspaceFS) -> bool:
     """Whether a workspace says that other machines work on its files too."""
     return bool(getattr(workspace, "shared", False))
+
+
+def is_read_only(workspace: WorkspaceFS) -> bool:
+    """Whether a workspace says that it refuses every change."""
+    return bool(getattr(workspace, "read_only", False))

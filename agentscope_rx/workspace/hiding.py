@@ -1,4 +1,4 @@
-"""A workspace in which a folder has one visible part, and the rest of it is not there."""
+"""A workspace in which a folder is not there, or only one part of it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Collection, Sequence
 
 from agentscope_rx.errors import PathRefused
 from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS, is_shared
-from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
+from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, same_name, shown
 from agentscope_rx.workspace.search import files_holding
 
 
 class HidingWorkspace:
-    """Another workspace, without what lies in one of its folders, but for one part of that.
+    """Another workspace, without one of its folders, or without what lies in that but for one part.
 
-    What is hidden is refused for every verb, also through symbolic links, and left out of every listing. Links are
-    looked up before a verb does its work.
+    What is hidden is refused for every verb, also through symbolic links and under names that some file system may
+    take for the same, and left out of every listing. Links are looked up before a verb does its work.
 
     Args:
         inner: The other workspace.
         folder: The folder.
-        but: The part of it that is there.
+        but: The part of it that is there. Default None: nothing of it, and the folder itself is not there either.
 
     Raises:
         PathRefused: If one of them is no path, or the part is not in the folder.
@@ -31,14 +31,17 @@ class HidingWorkspace:
         ['results/alice']
     """
 
-    def __init__(self, inner: WorkspaceFS, folder: str, *, but: str) -> None:
+    def __init__(self, inner: WorkspaceFS, folder: str, *, but: str | None = None) -> None:
         self._inner = inner
-        self._folder, self._but = resolve_path(folder).parts, resolve_path(but).parts
-        if self._but[: len(self._folder)] != self._folder:
+        self._named = (folder, but)
+        self._folder = _same(resolve_path(folder).parts)
+        self._but = None if but is None else _same(resolve_path(but).parts)
+        if self._but is not None and self._but[: len(self._folder)] != self._folder:
             raise PathRefused(f"{shown(but)} is not in {shown(folder)}")
 
     def __repr__(self) -> str:
-        return f"HidingWorkspace({self._inner!r}, {'/'.join(self._folder)!r}, but={'/'.join(self._but)!r})"
+        folder, but = self._named
+        return f"HidingWorkspace({self._inner!r}, {folder!r}, but={but!r})"
 
     @property
     def shared(self) -> bool:
@@ -99,10 +102,16 @@ class HidingWorkspace:
             raise PathRefused(f"{shown(named)} belongs to somebody else")
         return leads
 
-    def _is_hidden(self, parts: tuple[str, ...]) -> bool:
+    def _is_hidden(self, names: tuple[str, ...]) -> bool:
         """Whether a path is in the folder, and neither in its visible part nor on the way to that."""
-        depth = len(self._folder)
-        if len(parts) <= depth or parts[:depth] != self._folder:
+        parts, depth = _same(names), len(self._folder)
+        if parts[:depth] != self._folder:
             return False
+        if self._but is None:
+            return True
         common = min(len(parts), len(self._but))
         return parts[:common] != self._but[:common]
+
+
+def _same(parts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(same_name, parts))

@@ -64,6 +64,11 @@ class InMemoryWorkspace:
     def __repr__(self) -> str:
         return f"InMemoryWorkspace({len(self._files)} files, read_only={self._read_only})"
 
+    @property
+    def read_only(self) -> bool:
+        """Whether every write is refused."""
+        return self._read_only
+
     async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
         """Check a path; without links it leads where it says. See `WorkspaceFS.resolve`."""
         inside = resolve_path(path)

@@ -95,6 +95,15 @@ class LocalWorkspace:
         """The real path of the directory; an absolute path below it is taken as relative to it."""
         return self._root
 
+    @property
+    def read_only(self) -> bool:
+        """Whether every write is refused."""
+        return self._read_only
+
+    def read_blocking(self, path: str | WorkspacePath) -> FileContent:
+        """Read a file where no loop runs, such as at start-up; see `WorkspaceFS.read`."""
+        return self._read(self._inside(path), 0, None)
+
     async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
         """Find where a path leads behind all links; see `WorkspaceFS.resolve`."""
         return await asyncio.to_thread(self._resolve, self._inside(path))

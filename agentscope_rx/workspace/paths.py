@@ -132,14 +132,24 @@ def is_reserved(name: str) -> bool:
         >>> is_reserved(".AgentScope-Runtime"), is_reserved("runtime")
         (True, False)
     """
-    if name.isascii():
-        if not name.startswith("."):
-            return False
-        visible = name.lower()
-    else:
-        folded = unicodedata.normalize("NFKC", name).casefold()
-        visible = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
+    visible = same_name(name)
     return visible == RUNTIME_FOLDER or visible.startswith(TEMPORARY_PREFIX)
+
+
+def same_name(name: str) -> str:
+    """What is equal for two names that some file system may take for one.
+
+    Args:
+        name: One name of a path.
+
+    Examples:
+        >>> same_name("Notes") == same_name("NOTES")
+        True
+    """
+    if name.isascii():
+        return name.lower()
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
 
 
 def shown(path: object) -> str:

@@ -19,6 +19,7 @@ from agentscope_rx.workspace import InMemoryWorkspace
 from tests.support import ONE_ATTEMPT, Seen, watch
 
 ALICE = RuntimeContext(user_id="alice", session_id="s1")
+BOB = RuntimeContext(user_id="bob", session_id="s1")
 #: A window in which everything fits.
 WIDE = 1_000_000
 

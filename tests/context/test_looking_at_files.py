@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from agentscope_rx import RuntimeContext, tool
+from agentscope_rx import tool
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.testing import fake_provider as fake
 from agentscope_rx.testing.fake_provider import RecordedRequest, ScriptedReply
 from agentscope_rx.workspace import InMemoryWorkspace
-from tests.context.support import ALICE, harness, scripted
+from tests.context.support import ALICE, BOB, harness, scripted
 from tests.support import watch
 
-BOB = RuntimeContext(user_id="bob", session_id="s1")
 LINES = "\n".join(f"line {at}: {'needle' if at == 7_777 else 'hay'}" for at in range(10_000))
 
 
@@ -110,7 +109,7 @@ def test_a_tool_of_the_users_own_keeps_its_name() -> None:
         return path
 
     names = scripted(tools=[read_file], filesystem_tools=True).build().options.all_tools.names
-    assert sorted(names) == ["glob_files", "grep_files", "list_files", "read_file"]
+    assert sorted(names) == ["edit_file", "glob_files", "grep_files", "list_files", "read_file", "write_file"]
     found = scripted(tools=[read_file], filesystem_tools=True).build().options.all_tools.find("read_file")
     assert found is read_file
     assert scripted().disable_filesystem_tools().build().options.all_tools.names == ()

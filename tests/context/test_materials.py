@@ -138,7 +138,7 @@ async def test_the_environment_says_who_when_and_where() -> None:
     async with FakeProvider([fake.text("done")]) as provider:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder).resolve() / "export <fix>"
-            await builder_before(provider, workspace=path, runtime=a_runtime()).call("go", ALICE)
+            await builder_before(provider, workspace=path, isolation="global", runtime=a_runtime()).call("go", ALICE)
     system = system_of(provider)
     for line in (
         "Agent: tester",
@@ -396,7 +396,7 @@ async def test_calls_at_once_load_for_themselves() -> None:
 async def test_a_summary_gets_the_instructions_alone() -> None:
     """No memory, no knowledge, no session: only the System zone."""
     files = {"AGENTS.md": "Rules.", "MEMORY.md": "Tea."}
-    operator = load_materials(workspace=material(files))
+    operator = load_materials(workspace=lambda _: material(files))
     after = await last(chain((operator,), a_step(purpose="summary")))
     assert [block.kind for block in after.draft.system] == ["project_rules", "working_principles", "environment"]
     assert (after.draft.transient, after.draft.references) == ((), ())
@@ -413,6 +413,6 @@ async def test_it_keeps_the_rules_of_operators(there: bool) -> None:
 
     files = {"AGENTS.md": "Rules.", "MEMORY.md": "Tea."}
     await check_operator(
-        lambda: load_materials(workspace=material(files) if there else None),
-        failing=lambda: load_materials(workspace=material(Broken())),
+        lambda: load_materials(workspace=(lambda _: material(files)) if there else None),
+        failing=lambda: load_materials(workspace=lambda _: material(Broken())),
     )

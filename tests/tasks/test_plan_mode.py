@@ -22,7 +22,7 @@ from agentscope_rx.tasks import PlanModeConfig, PlanModeContextState
 from agentscope_rx.tasks.plan_mode import plan_gate, plan_tools
 from agentscope_rx.testing import calls
 from agentscope_rx.tools import Toolkit, schema_tool
-from tests.context.support import ALICE, model_of, scripted
+from tests.context.support import ALICE, BOB, model_of, scripted
 from tests.support import Seen, watch
 from tests.virtual import virtual
 
@@ -57,10 +57,10 @@ class Hands:
         self.tools = [look, change, execute]
 
 
-def planner(*script: Any, **options: Any) -> tuple[HarnessAgent, Hands, InMemoryWorkspace]:
-    hands, workspace = Hands(), InMemoryWorkspace()
-    keywords: dict[str, Any] = {"enable_plan_mode": True, "tools": hands.tools, "workspace": workspace, **options}
-    return scripted(*script, **keywords).build(), hands, workspace
+def planner(*script: Any, **options: Any) -> tuple[HarnessAgent, Hands]:
+    hands = Hands()
+    keywords: dict[str, Any] = {"enable_plan_mode": True, "tools": hands.tools, **options}
+    return scripted(*script, **keywords).build(), hands
 
 
 async def responded(agent: HarnessAgent, answers: Any) -> Seen:
@@ -85,7 +85,7 @@ def plan_parts(request: ModelRequest) -> tuple[bool, str]:
 
 KIT = Toolkit.of(
     *Hands().tools,
-    *plan_tools(PlanModeConfig(), InMemoryWorkspace()),
+    *plan_tools(PlanModeConfig(), lambda context: InMemoryWorkspace()),
     schema_tool("todo_write", "A list.", {}),
     schema_tool("pay", "Pay.", {}),
 )
@@ -124,7 +124,7 @@ def test_the_gate(name: str, verdict: str) -> None:
 async def test_denied_calls_are_seen_and_never_run() -> None:
     """START, one delta and END (denied) are told before the others of the batch run; the history has all."""
     script = calls(("c1", "look", "{}"), ("c2", "change", "{}"), ("c3", "execute", '{"command":"ls"}'))
-    agent, hands, _ = planner(script, "done")
+    agent, hands = planner(script, "done")
     await agent.enter_plan_mode(ALICE)
     seen = await watch(agent, "go", ALICE)
     assert hands.ran == ["look"]
@@ -141,7 +141,7 @@ async def test_denied_calls_are_seen_and_never_run() -> None:
 @virtual
 async def test_a_session_that_plans_is_held_to_it_by_every_agent() -> None:
     """The state decides: an agent without plan mode denies the same call, and says why in its request."""
-    agent, _, _ = planner("never")
+    agent, _ = planner("never")
     await agent.enter_plan_mode(ALICE)
     hands = Hands()
     runtime = agent.options.runtime
@@ -155,7 +155,7 @@ async def test_a_session_that_plans_is_held_to_it_by_every_agent() -> None:
 async def test_the_mode_holds_from_the_call_that_enters_it() -> None:
     """A call behind plan_enter in the same reply is denied; the next request has rules and state."""
     script = calls(("c1", "plan_enter", "{}"), ("c2", "change", "{}"))
-    agent, hands, _ = planner(script, "done")
+    agent, hands = planner(script, "done")
     seen = await watch(agent, "go", ALICE)
     assert (hands.ran, ends(seen)) == ([], [("plan_enter", "success"), ("change", "denied")])
     first, second = model_of(agent).requests
@@ -171,24 +171,36 @@ async def test_the_mode_holds_from_the_call_that_enters_it() -> None:
 async def test_a_plan_is_written_as_a_whole() -> None:
     """The file holds the last one; its path is part of the state from then on."""
     writing = [calls((f"c{n}", "plan_write", json.dumps({"content": f"# Plan {n}"}))) for n in range(2)]
-    agent, _, workspace = planner(*writing, "done")
+    agent, _ = planner(*writing, "done")
     await agent.enter_plan_mode(ALICE)
     await agent.call("plan it", ALICE)
-    assert (await workspace.read("plans/PLAN.md")).data == b"# Plan 1"
+    assert (await agent.files(ALICE).read("plans/PLAN.md")).data == b"# Plan 1"
     state = (await agent.state(ALICE)).plan_mode_context
     assert state == PlanModeContextState(plan_active=True, current_plan_file="plans/PLAN.md")
+
+
+@virtual
+async def test_each_user_has_a_plan_of_their_own() -> None:
+    """Where files are kept apart, a plan is neither read nor replaced by what another user plans."""
+    mine, theirs = (calls(("c1", "plan_write", json.dumps({"content": text}))) for text in ("mine", "theirs"))
+    agent, _ = planner(mine, "done", theirs, "done")
+    for who in (ALICE, BOB):
+        await agent.enter_plan_mode(who)
+        await agent.call("plan it", who)
+    assert (await agent.files(ALICE).read("plans/PLAN.md")).data == b"mine"
+    assert (await agent.files(BOB).read("plans/PLAN.md")).data == b"theirs"
 
 
 @virtual
 async def test_nothing_is_planned_out_of_plan_mode() -> None:
     """plan_write and plan_exit are errors there, and write nothing; so is a blank plan."""
     script = calls(("c1", "plan_write", '{"content":"x"}'), ("c2", "plan_exit", "{}"))
-    agent, _, workspace = planner(script, "done", calls(("c3", "plan_write", '{"content":" "}')), "done")
+    agent, _ = planner(script, "done", calls(("c3", "plan_write", '{"content":" "}')), "done")
     assert ends(await watch(agent, "go", ALICE)) == [("plan_write", "error"), ("plan_exit", "error")]
     await agent.enter_plan_mode(ALICE)
     assert ends(await watch(agent, "go", ALICE)) == [("plan_write", "error")]
     with pytest.raises(FileNotFoundError):
-        await workspace.read("plans/PLAN.md")
+        await agent.files(ALICE).read("plans/PLAN.md")
 
 
 # -- the end of planning ------------------------------------------------------------------------------------
@@ -222,7 +234,7 @@ EXIT = calls(("c1", "plan_exit", '{"summary":"s"}'), ("c2", "change", "{}"))
 async def test_an_approval_ends_planning(said: dict[str, Any]) -> None:
     """A person is asked whatever modes and rules allow, and no rule is offered that would answer for good. With the
     yes planning ends; only what the model calls after it is done."""
-    agent, hands, _ = planner(EXIT, calls(("c3", "look", "{}")), "done", **said)
+    agent, hands = planner(EXIT, calls(("c3", "look", "{}")), "done", **said)
     waiting = await asked(agent)
     assert (waiting.kind, waiting.suggestions) == ("confirmation", ())
     assert "no plan was written" in waiting.message
@@ -236,7 +248,7 @@ async def test_an_approval_ends_planning(said: dict[str, Any]) -> None:
 @virtual
 async def test_work_begins_after_the_approval() -> None:
     """A call beside plan_exit was written while planning, and stays denied; one after the approval runs."""
-    agent, hands, _ = planner(EXIT, calls(("c3", "change", "{}")), "done")
+    agent, hands = planner(EXIT, calls(("c3", "change", "{}")), "done")
     waiting = await asked(agent)
     assert hands.ran == []
     seen = await responded(agent, {waiting.id: approve(input={"summary": "shorter"})})
@@ -249,7 +261,7 @@ async def test_work_begins_after_the_approval() -> None:
 @virtual
 async def test_a_refusal_leaves_the_session_planning() -> None:
     """The model reads why; what may change something is denied as before."""
-    agent, hands, _ = planner(EXIT, calls(("c3", "change", "{}")), "done")
+    agent, hands = planner(EXIT, calls(("c3", "change", "{}")), "done")
     waiting = await asked(agent)
     seen = await responded(agent, {waiting.id: reject("Too vague.")})
     assert ends(seen) == [("plan_exit", "denied"), ("change", "denied")]
@@ -269,7 +281,7 @@ async def test_a_refusal_leaves_the_session_planning() -> None:
 )
 async def test_where_nobody_may_be_asked_planning_goes_on(said: dict[str, Any]) -> None:
     """The end of planning is denied like any other question, and the session plans on."""
-    agent, hands, _ = planner(EXIT, "done", **said)
+    agent, hands = planner(EXIT, "done", **said)
     await agent.enter_plan_mode(ALICE)
     seen = await watch(agent, "plan it", ALICE)
     assert ends(seen) == [("plan_exit", "denied"), ("change", "denied")]
@@ -282,7 +294,7 @@ async def test_another_answer_is_no_approval_of_the_plan() -> None:
     """While a sibling waits too, a yes to it alone leaves the plan waiting; a rule that comes with it does not help."""
     both = calls(("c1", "plan_exit", '{"summary":"s"}'), ("c2", "execute", '{"command":"ls"}'))
     rules = [PermissionRule.ask("execute")]
-    agent, hands, _ = planner(both, "done", enable_plan_mode={"allow_shell": True}, permission_rules=rules)
+    agent, hands = planner(both, "done", enable_plan_mode={"allow_shell": True}, permission_rules=rules)
     await agent.enter_plan_mode(ALICE)
     await agent.call("plan it", ALICE)
     assert [each.id for each in await agent.pending(ALICE)] == ["c1", "c2"]
@@ -299,7 +311,7 @@ async def test_another_answer_is_no_approval_of_the_plan() -> None:
 async def test_a_plan_is_not_begun_and_ended_in_one_reply() -> None:
     """Nobody was asked about a plan_exit that was written before planning began: it is denied, and planning goes on."""
     script = calls(("c1", "plan_enter", "{}"), ("c2", "plan_exit", "{}"))
-    agent, _, _ = planner(script, "done")
+    agent, _ = planner(script, "done")
     assert ends(await watch(agent, "go", ALICE)) == [("plan_enter", "success"), ("plan_exit", "denied")]
     assert await agent.is_plan_mode_active(ALICE)
 
@@ -307,7 +319,7 @@ async def test_a_plan_is_not_begun_and_ended_in_one_reply() -> None:
 @virtual
 async def test_the_application_may_end_planning_while_the_plan_waits() -> None:
     """An approval that comes later finds nothing to end, and the work goes on."""
-    agent, hands, _ = planner(EXIT, calls(("c3", "change", "{}")), "done")
+    agent, hands = planner(EXIT, calls(("c3", "change", "{}")), "done")
     waiting = await asked(agent)
     await agent.exit_plan_mode(ALICE)
     seen = await responded(agent, {waiting.id: True})
@@ -317,9 +329,9 @@ async def test_the_application_may_end_planning_while_the_plan_waits() -> None:
 
 async def test_an_approval_outlives_the_process(tmp_path: Path) -> None:
     """Asked in one agent over a folder, answered by another one over the same."""
-    agent, _, _ = planner(EXIT, workspace=tmp_path)
+    agent, _ = planner(EXIT, workspace=tmp_path)
     waiting = await asked(agent)
-    other, hands, _ = planner(calls(("c3", "change", "{}")), "done", workspace=tmp_path)
+    other, hands = planner(calls(("c3", "change", "{}")), "done", workspace=tmp_path)
     assert [(each.id, each.message) for each in await other.pending(ALICE)] == [(waiting.id, waiting.message)]
     await responded(other, {waiting.id: True})
     assert (hands.ran, await other.is_plan_mode_active(ALICE)) == (["change"], False)
@@ -336,7 +348,7 @@ async def test_what_only_the_session_keeps_is_not_asked_about() -> None:
         ("c4", "plan_write", '{"content":"x"}'),
     )
     answer = calls(("c5", "generate_response", '{"response":{"n":1}}'))
-    agent, _, _ = planner(
+    agent, _ = planner(
         script,
         answer,
         enable_task_list=True,
@@ -353,7 +365,7 @@ async def test_what_only_the_session_keeps_is_not_asked_about() -> None:
 @virtual
 async def test_a_plan_that_is_there_is_said_to_prove_nothing() -> None:
     """In build mode with a plan file: rules and state name it; without one there is nothing."""
-    agent, _, _ = planner(calls(("c1", "plan_write", '{"content":"x"}')), "planned", "built")
+    agent, _ = planner(calls(("c1", "plan_write", '{"content":"x"}')), "planned", "built")
     await agent.enter_plan_mode(ALICE)
     await agent.call("plan", ALICE)
     await agent.exit_plan_mode(ALICE)
@@ -365,10 +377,10 @@ async def test_a_plan_that_is_there_is_said_to_prove_nothing() -> None:
 
 async def test_planning_outlives_the_process(tmp_path: Path) -> None:
     """Another agent over the same folder plans on."""
-    agent, _, _ = planner("x", workspace=tmp_path)
+    agent, _ = planner("x", workspace=tmp_path)
     await agent.enter_plan_mode(ALICE)
     await agent.enter_plan_mode(ALICE)
-    other, hands, _ = planner(calls(("c1", "change", "{}")), "done", workspace=tmp_path)
+    other, hands = planner(calls(("c1", "change", "{}")), "done", workspace=tmp_path)
     assert await other.is_plan_mode_active(ALICE)
     assert ends(await watch(other, "go", ALICE)) == [("change", "denied")]
     assert hands.ran == []
@@ -404,13 +416,11 @@ async def test_planning_survives_a_cancelled_call() -> None:
 async def test_commands_have_to_be_allowed() -> None:
     """With allow_shell `execute` runs, and the rules say what for; another directory is where the plan lies."""
     script = calls(("c1", "execute", '{"command":"ls"}'), ("c2", "plan_write", '{"content":"x"}'))
-    agent, hands, workspace = planner(
-        script, "done", enable_plan_mode={"allow_shell": True, "directory": "docs/plans/"}
-    )
+    agent, hands = planner(script, "done", enable_plan_mode={"allow_shell": True, "directory": "docs/plans/"})
     await agent.enter_plan_mode(ALICE)
     await agent.call("go", ALICE)
     assert hands.ran == ["execute"]
-    assert (await workspace.read("docs/plans/PLAN.md")).data == b"x"
+    assert (await agent.files(ALICE).read("docs/plans/PLAN.md")).data == b"x"
     assert "execute" in model_of(agent).requests[0].system
 
 

@@ -46,10 +46,31 @@ def test_the_tool_has_the_known_name_and_parameters(tmp_path: Path) -> None:
     made = shell_tool(tmp_path)
     assert made.spec.name == "execute"
     assert str(inspect.signature(made.function)) == (
-        "(command: 'str', working_directory: 'str | None' = None, timeout: 'float | None' = None) -> 'str'"
+        "(command: 'str', working_directory: 'str | None' = None, timeout: 'float | None' = None) -> 'ToolResultBlock'"
     )
     assert (made.read_only, made.concurrency_safe) == (False, False)
     assert (made.settings.timeout or 0) > 600
+
+
+@pytest.mark.parametrize(
+    ("command", "outcome", "code", "cut"),
+    [
+        ("echo hi", "SUCCEEDED", 0, False),
+        ("exit 3", "FAILED", 3, False),
+        ("kill -KILL $$", "FAILED", -9, False),
+        ("seq 100000", "SUCCEEDED", 0, True),
+        ("seq 100000 >&2", "SUCCEEDED", 0, True),
+    ],
+)
+async def test_a_result_says_how_the_command_has_ended(
+    tmp_path: Path, command: str, outcome: str, code: int, cut: bool
+) -> None:
+    """As plain data in its metadata, for those who take it as evidence: a verifier need not read the text."""
+    toolkit = Toolkit.of(shell_tool(tmp_path, settings=ShellSettings(output_chars=1000)))
+    call = ToolUseBlock(id="c1", name="execute", input={"command": command})
+    result = (await run_call(toolkit, call, ToolContext(call=call))).result
+    told = {"kind": "shell", "outcome": outcome, "exit_code": code, "output_truncated": cut}
+    assert (result.id, result.name, result.metadata) == ("c1", "execute", {"execution_details": told})
 
 
 @pytest.mark.parametrize(
@@ -70,7 +91,7 @@ def test_the_tool_has_the_known_name_and_parameters(tmp_path: Path) -> None:
 )
 async def test_what_a_command_gives(tmp_path: Path, command: str, text: str) -> None:
     """Exit code first, then what was written, then the errors, each marked; nothing to read and no terminal."""
-    assert await shell(tmp_path).execute(command) == text
+    assert (await shell(tmp_path).execute(command)).text == text
 
 
 async def test_a_command_runs_in_the_folder(tmp_path: Path) -> None:
@@ -78,11 +99,11 @@ async def test_a_command_runs_in_the_folder(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "link").symlink_to("sub")
     made = shell(tmp_path)
-    assert await made.execute("pwd -P; echo x > made") == f"Exit code: 0\n\n{tmp_path.resolve()}"
+    assert (await made.execute("pwd -P; echo x > made")).text == f"Exit code: 0\n\n{tmp_path.resolve()}"
     assert (tmp_path / "made").read_text() == "x\n"
     for path in ("sub", "./sub/", "link"):
-        assert await made.execute("pwd -P", path) == f"Exit code: 0\n\n{tmp_path.resolve()}/sub"
-    assert await made.execute("pwd -P", "") == await made.execute("pwd -P")
+        assert (await made.execute("pwd -P", path)).text == f"Exit code: 0\n\n{tmp_path.resolve()}/sub"
+    assert (await made.execute("pwd -P", "")).text == (await made.execute("pwd -P")).text
 
 
 @pytest.mark.parametrize(
@@ -125,15 +146,17 @@ async def test_secrets_of_the_process_are_not_inherited(tmp_path: Path, monkeypa
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123")
     monkeypatch.setenv("EXTRA", "wanted")
     monkeypatch.setenv("HOME", "/home/of-the-user")
-    text = await shell(tmp_path, env={"MINE": "given", "LANG": "C"}).execute("env")
+    text = (await shell(tmp_path, env={"MINE": "given", "LANG": "C"}).execute("env")).text
     names = {line.split("=")[0] for line in text.split("\n")[2:]}
     # What the shell itself adds, and what the application gave.
     added = {"PWD", "OLDPWD", "SHLVL", "_", "MINE", "WHERE", MARK}
     assert names <= {*SAFE_VARIABLES, *added}
     assert {"MINE=given", "LANG=C", "HOME=/home/of-the-user"} <= set(text.split("\n"))
     assert "sk-0123" not in text
-    assert "wanted" in await shell(tmp_path, inherit=("EXTRA",)).execute("echo $EXTRA")
-    assert await shell(tmp_path, inherit=()).execute("echo ${HOME-none}; ls >/dev/null") == "Exit code: 0\n\nnone"
+    assert "wanted" in (await shell(tmp_path, inherit=("EXTRA",)).execute("echo $EXTRA")).text
+    assert (
+        await shell(tmp_path, inherit=()).execute("echo ${HOME-none}; ls >/dev/null")
+    ).text == "Exit code: 0\n\nnone"
 
 
 @pytest.mark.parametrize(
@@ -167,12 +190,12 @@ def test_the_folder_must_be_there(tmp_path: Path) -> None:
 
 async def test_head_and_tail_of_a_long_output_are_kept(tmp_path: Path) -> None:
     """What matters is at either end, and a note tells how much is missing."""
-    text = await shell(tmp_path, output_chars=1000).execute("seq 100000; echo failed >&2")
+    text = (await shell(tmp_path, output_chars=1000).execute("seq 100000; echo failed >&2")).text
     assert text.startswith("Exit code: 0\n\n1\n2\n3\n")
     assert "\n99999\n100000\n[stderr] failed" in text
     assert "characters cut" in text
     assert len(text) < 1200
-    text = await shell(tmp_path, output_chars=100).execute("yes ü | head -n 500 | tr -d '\\n'")
+    text = (await shell(tmp_path, output_chars=100).execute("yes ü | head -n 500 | tr -d '\\n'")).text
     assert "\ufffd" not in text
     assert text.count("ü") > 50
 
@@ -187,7 +210,7 @@ async def test_a_command_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     assert message.endswith("\n\nbegun")
     with pytest.raises(CommandStopped, match=r"longer than 0\.2 seconds"):
         await made.execute("sleep 300", timeout=0.2)
-    assert "done" in await made.execute("echo done", timeout=0)
+    assert "done" in (await made.execute("echo done", timeout=0)).text
     assert left_of(tmp_path) == []
 
 
@@ -239,7 +262,7 @@ STAYING = {
 async def test_no_process_is_left_when_a_command_ends(tmp_path: Path, command: str) -> None:
     """What went into the background ends with the command, and the result does not wait for it."""
     async with asyncio.timeout(20):
-        assert await shell(tmp_path).execute(command) == "Exit code: 0\n\nready"
+        assert (await shell(tmp_path).execute(command)).text == "Exit code: 0\n\nready"
     assert left_of(tmp_path) == []
 
 
@@ -283,7 +306,7 @@ async def test_no_moment_of_a_process_hides_it(tmp_path: Path) -> None:
 async def test_an_escaped_process_does_not_hold_up_the_result(tmp_path: Path) -> None:
     """What leaves the session and drops its environment is not found; that it holds the output open is no hang."""
     async with asyncio.timeout(20):
-        text = await shell(tmp_path).execute("env -i setsid sleep 300 & sleep 0.2; echo $!")
+        text = (await shell(tmp_path).execute("env -i setsid sleep 300 & sleep 0.2; echo $!")).text
     escaped = int(text.split("\n")[2])
     try:
         assert text == f"Exit code: 0\n\n{escaped}"
@@ -297,7 +320,7 @@ async def test_a_command_reads_nothing_of_ours(tmp_path: Path) -> None:
     ours = os.dup(0)
     try:
         os.dup2(reading, 0)
-        assert await shell(tmp_path, timeout=5).execute("cat") == f"Exit code: 0\n\n{NO_OUTPUT}"
+        assert (await shell(tmp_path, timeout=5).execute("cat")).text == f"Exit code: 0\n\n{NO_OUTPUT}"
     finally:
         os.dup2(ours, 0)
         for descriptor in (reading, writing, ours):
@@ -310,10 +333,10 @@ async def test_commands_side_by_side_end_only_their_own(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "go")
     waiting = asyncio.ensure_future(made.execute("cat go"))
     for _ in range(3):
-        assert await made.execute("sleep 300 & echo quick") == "Exit code: 0\n\nquick"
+        assert (await made.execute("sleep 300 & echo quick")).text == "Exit code: 0\n\nquick"
     assert not waiting.done()
     await asyncio.to_thread((tmp_path / "go").write_text, "slow")
-    assert await waiting == "Exit code: 0\n\nslow"
+    assert (await waiting).text == "Exit code: 0\n\nslow"
 
 
 async def test_no_descriptor_is_inherited_or_left(tmp_path: Path) -> None:
@@ -324,7 +347,7 @@ async def test_no_descriptor_is_inherited_or_left(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     for descriptor in (reading, writing):
         os.set_inheritable(descriptor, True)
-    assert await made.execute("ls /proc/$$/fd") == "Exit code: 0\n\n0\n1\n2"
+    assert (await made.execute("ls /proc/$$/fd")).text == "Exit code: 0\n\n0\n1\n2"
     for descriptor in (reading, writing):
         os.close(descriptor)
     for command in ("yes | head -c 1000000", "exit 1", "sleep 300 &"):
