@@ -5,6 +5,8 @@ PYTHON ?= python3
 MODEL ?=
 
 BIN := .venv/bin
+# What decides whether a call may run: every branch of it is tested.
+GUARDED := agentscope_rx.permissions,agentscope_rx.permission_context
 INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test check bench bench-peers soak clean
@@ -20,6 +22,8 @@ check: .venv/.dev
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/pytest -q tests/test_architecture.py tests/test_packaging.py
+	$(BIN)/coverage run --source=$(GUARDED) -m pytest -q tests/permissions tests/test_permissions.py
+	$(BIN)/coverage report --fail-under=100
 
 soak: .venv/.dev
 	$(BIN)/pytest -m "soak or slow" --timeout 1800

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -11,16 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import agentscope_rx.events as ev
-from agentscope_rx.agent import Agent
 from agentscope_rx.errors import InvalidOption
-from agentscope_rx.interactions import approve
-from agentscope_rx.messages import GenerateReason, Msg, ToolResultState
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.interactions import approve, reject
+from agentscope_rx.messages import GenerateReason, Msg, Role, ToolResultState
 from agentscope_rx.permission_context import PermissionContextState, PermissionMode, PermissionRule
 from agentscope_rx.permissions import PermissionDecision, commands
 from agentscope_rx.react_agent import ReActAgent
+from agentscope_rx.requests import CallDelta, ModelChunk, ModelRequest
 from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.stores import InMemoryStore
 from agentscope_rx.testing import ScriptedModel, calls, run_virtual
-from agentscope_rx.tools import Toolkit, tool
+from agentscope_rx.tools import ToolContext, Toolkit, tool
+from agentscope_rx.workspace import InMemoryWorkspace
 from tests.support import watch
 
 ALLOW, DENY, ASK = PermissionRule.allow, PermissionRule.deny, PermissionRule.ask
@@ -253,7 +256,7 @@ def test_wrong_options(option: str, value: Any) -> None:
 RULES = st.lists(
     st.builds(
         PermissionRule,
-        tool_name=st.sampled_from(["pay", "look"]),
+        tool_name=st.sampled_from(["pay", "spend", "write", "look", "plan_exit"]),
         behavior=st.sampled_from(["allow", "ask", "deny"]),
         rule_content=st.sampled_from([None, "x"]),
     ),
@@ -265,33 +268,98 @@ ACTS = st.lists(
         st.tuples(st.just("rules"), RULES),
         st.tuples(st.just("call"), st.none()),
         st.tuples(st.just("approve"), RULES),
+        st.tuples(st.just("reject"), RULES),
+        st.tuples(st.just("plan"), st.booleans()),
+        st.tuples(st.just("restart"), st.none()),
     ),
-    max_size=6,
+    max_size=8,
 )
+
+
+class Counting:
+    """A shop and its model. The agent's policy denies one tool and has a person asked about another; the shop knows
+    which calls ran, which of them while the session planned, and what somebody has said yes to."""
+
+    name, context_window, max_output_tokens = "buyer", None, None
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.ran_in_plan: list[str] = []
+        self.approved: set[str] = set()
+        self.planning = False
+        self.store = InMemoryStore()
+        self.asked = 0
+
+        def counted(name: str, **options: Any) -> Any:
+            async def run(context: ToolContext) -> str:
+                """Do it."""
+                if self.planning and not options:
+                    self.ran_in_plan.append(context.call.id)
+                self.ran.append(context.call.id)
+                return "done"
+
+            return tool(run, name=name, **options)
+
+        self.tools = [counted("pay"), counted("spend"), counted("write"), counted("look", read_only=True)]
+
+    def agent(self) -> HarnessAgent:
+        """As if in a process of its own."""
+        builder = HarnessAgent.builder(name="a", model=self, workspace=InMemoryWorkspace(), filesystem_tools=False)
+        builder = builder.state_store(self.store).tools(self.tools).enable_plan_mode()
+        return builder.permission_rules([DENY("pay"), ASK("spend")]).build()
+
+    async def stream(self, request: ModelRequest, /) -> AsyncIterator[ModelChunk]:
+        """Call everything, under ids that tell the tools; then be content."""
+        if request.messages[-1].role is Role.TOOL:
+            yield ModelChunk(text="fine", finish_reason="stop")
+            return
+        self.asked += 1
+        names = ("look", "pay", "spend", "plan_exit", "write")
+        made = (CallDelta(at, f"{name} {self.asked}", name, "{}") for at, name in enumerate(names))
+        yield ModelChunk(calls=tuple(made), finish_reason="tool_calls")
 
 
 @given(ACTS)
 def test_nothing_lets_a_denied_call_run(acts: list[tuple[str, Any]]) -> None:
-    """No sequence of modes, rules, calls and approvals, with rules too, lets a call run that the agent denies."""
-    shop = Shop()
+    """No sequence of modes, rules, planning, restarts, calls and answers, with rules too, lets a call run that the
+    agent denies, that waits, that changes something while the session plans, or that nobody has said yes to where a
+    person has to; and none runs twice."""
+    shop = Counting()
 
     async def play() -> None:
-        asked = agent(shop, *[calls(LOOK, PAY), "fine"] * 20, permission_rules=[DENY("pay")], wait_timeout=0)
+        asked = shop.agent()
         for act, value in [*acts, ("call", None)]:
-            await _act(asked, act, value)
+            asked = await _act(shop, asked, act, value)
+            waiting = {each.id for each in await asked.pending(CTX)}
+            assert not waiting & set(shop.ran)
 
     run_virtual(play)
-    assert shop.paid == []
+    names = [id.partition(" ")[0] for id in shop.ran]
+    assert "pay" not in names
+    assert {id for id in shop.ran if id.startswith("spend")} <= shop.approved
+    assert shop.ran_in_plan == []
+    assert len(set(shop.ran)) == len(shop.ran)
 
 
-async def _act(asked: Agent[Any], act: str, value: Any) -> None:
+async def _act(shop: Counting, asked: HarnessAgent, act: str, value: Any) -> HarnessAgent:
     waiting = await asked.pending(CTX)
     assert all(each.call.name != "pay" for each in waiting)
-    if act == "mode":
-        await asked.set_permission_mode(CTX, value)
-    elif act == "rules":
-        await asked.replace_permissions(CTX, PermissionContextState().with_rules(value))
-    elif waiting:
-        await asked.respond(CTX, {each.id: approve(rules=value or ()) for each in waiting}).reply()
-    elif act == "call":
-        await asked.call(Msg.user("buy"), CTX)
+    match act:
+        case "mode":
+            await asked.set_permission_mode(CTX, value)
+        case "rules":
+            await asked.replace_permissions(CTX, PermissionContextState().with_rules(value))
+        case "plan":
+            await (asked.enter_plan_mode(CTX) if value else asked.exit_plan_mode(CTX))
+        case "restart":
+            asked = shop.agent()
+        case "approve" | "reject" if waiting:
+            answer = approve(rules=value) if act == "approve" else reject(rules=value)
+            shop.approved |= {each.id for each in waiting} if act == "approve" else set()
+            await asked.respond(CTX, {each.id: answer for each in waiting}).reply()
+        case _ if not waiting:
+            await asked.call(Msg.user("buy"), CTX)
+        case _:
+            pass
+    shop.planning = await asked.is_plan_mode_active(CTX)
+    return asked

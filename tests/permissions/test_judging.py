@@ -10,7 +10,7 @@ import pytest
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.permission_context import PermissionContextState, PermissionMode, PermissionRule
 from agentscope_rx.permissions import PermissionDecision, commands, judge
-from agentscope_rx.permissions.decision import PASSTHROUGH, stricter
+from agentscope_rx.permissions.decision import PASSTHROUGH, session_only, stricter
 from agentscope_rx.requests import ToolSpec
 from agentscope_rx.tools import Tool, ToolContext, tool
 from agentscope_rx.tools.groups import GroupSwitch, ToolGroup
@@ -112,3 +112,12 @@ async def test_switching_groups_needs_no_permission() -> None:
     for mode in (PermissionMode.EXPLORE, PermissionMode.DONT_ASK, None):
         state = RULES.with_mode(mode)
         assert (await judge(switch, {"to_activate": []}, state)).behavior == "allow"
+
+
+async def test_what_only_the_session_keeps_needs_no_question() -> None:
+    """It is allowed by itself; a rule or a mode may still mind."""
+    note = execute(check=session_only)
+    for mode in (None, PermissionMode.DEFAULT, PermissionMode.DONT_ASK):
+        assert (await judge(note, {}, RULES.with_mode(mode))).reason == "session_only"
+    assert (await judge(note, {}, RULES.with_mode(PermissionMode.EXPLORE))).reason == "explore"
+    assert (await judge(note, {}, RULES.with_rules([PermissionRule.deny("execute")]))).reason == "deny_rule"
