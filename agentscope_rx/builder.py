@@ -57,6 +57,7 @@ class BuilderKeywords(TypedDict, total=False):
     session_key: SessionKeys
     conflict_policy: ConflictPolicy
     state_only: bool
+    log_requests: bool
     lease_seconds: float
     uncertain_calls: UncertainCalls
     default_session_id: str
@@ -198,6 +199,14 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """
         check_is("state_only", only, bool, "True or False")
         return self._with(state_only=only)
+
+    def log_requests(self, keep: bool = True) -> Self:
+        """Whether logs keep what models were asked, each request by what is new in it; they do by default.
+
+        `session_log(context).requests()` then makes the requests again as they were.
+        """
+        check_is("log_requests", keep, bool, "True or False")
+        return self._with(log_requests=keep)
 
     def session_key(self, key_of: SessionKeys) -> Self:
         """Under which keys sessions are kept: a function of a context, which names its session, and an agent's id.

@@ -10,8 +10,8 @@
       ProviderError                 ContextOverflow, PayloadTooLarge, OutputCap, RateLimited, QuotaExceeded,
                                     BadRequest, AuthenticationFailed, ServerFailed, StreamFailed,
                                     StreamIncomplete, ProviderTimeout, ProviderUnreachable
-      SessionError                  StateUnreadable, LogCorrupt, LogUnreadable, StoreUnavailable,
-                                    UncertainToolCalls, TaskRefused(ValueError), InteractionPending,
+      SessionError                  StateUnreadable, LogCorrupt, LogUnreadable, RequestUnknown,
+                                    StoreUnavailable, UncertainToolCalls, TaskRefused(ValueError), InteractionPending,
                                     InteractionMismatch
       RunError                      StepLost, RetryRefused, OutputInvalid, ConsumerFailed, BufferOverflow,
                                     SourceCancelled, AgentClosed, AgentShuttingDown, RunningLoopError,
@@ -334,6 +334,10 @@ class StateUnreadable(SessionError):
 
 class LogUnreadable(SessionError):
     """A record of a session's log cannot be read: it is damaged, or newer than this library."""
+
+
+class RequestUnknown(SessionError):
+    """A session's log holds no such request: it was never made, or its agent keeps none."""
 
 
 class UncertainToolCalls(SessionError):

@@ -203,6 +203,12 @@ class History:
                 return History(growing, leaves=done)._answer_earlier(message).append(*_after(messages, message))
         return History(growing, leaves=done)
 
+    def extended(self, exchanges: Iterable[Exchange]) -> History:
+        """Add exchanges at the end."""
+        if not self.leaves:
+            return History(exchanges)
+        return History((*self.leaves[-1].exchanges, *exchanges), leaves=self.leaves[:-1])
+
     def _answer_earlier(self, result: Msg) -> History:
         """Put a late result where its call is, however long ago that was."""
         for i in range(len(self.leaves) - 1, -1, -1):
@@ -278,6 +284,22 @@ class History:
                 kept.append(leaf)
         return History(leaves=(*History.of(*by).leaves, *kept))
 
+    def first(self, count: int) -> History:
+        """The first `count` exchanges; all leaves but the last are shared."""
+        leaves: list[Leaf] = []
+        for leaf in self.leaves:
+            if count <= 0:
+                break
+            leaves.append(leaf if count >= len(leaf.exchanges) else Leaf(leaf.exchanges[:count]))
+            count -= len(leaf.exchanges)
+        return self if len(leaves) == len(self.leaves) and count >= 0 else History(leaves=tuple(leaves))
+
+    def after(self, count: int) -> Iterator[Exchange]:
+        """The exchanges behind the first `count`; leaves that are passed over are not looked into."""
+        for leaf in self.leaves:
+            yield from leaf.exchanges[count:] if count < len(leaf.exchanges) else ()
+            count = max(0, count - len(leaf.exchanges))
+
     def measure(self, by: Measure[A]) -> A:
         """A fact about the whole, from what is remembered about its leaves."""
         return by.join([leaf.measure(by) for leaf in self.leaves])
@@ -336,6 +358,20 @@ class Edit:
     def rewrites(self) -> bool:
         """Whether one exchange was only rewritten, under its own id."""
         return len(self.removed) == len(self.inserted) == 1 and self.removed[0].id == self.inserted[0].id
+
+
+def shared_exchanges(before: History, after: History) -> int:
+    """How many exchanges both begin with; leaves that both have are not looked into."""
+    count = at = 0
+    while at < min(len(before.leaves), len(after.leaves)) and before.leaves[at] is after.leaves[at]:
+        count += len(after.leaves[at].exchanges)
+        at += 1
+    old, new = (chain.from_iterable(leaf.exchanges for leaf in each.leaves[at:]) for each in (before, after))
+    for one, other in zip(old, new, strict=False):
+        if one is not other and one != other:
+            break
+        count += 1
+    return count
 
 
 def unshared(before: History, after: History) -> tuple[list[Exchange], list[Exchange]]:

@@ -6,10 +6,10 @@ nothing for them, and a step never pays for old messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Final
 
@@ -26,7 +26,7 @@ from agentscope_rx.digests import (
 )
 from agentscope_rx.draft import Change, RequestDraft, Zone
 from agentscope_rx.frozen import frozen
-from agentscope_rx.history import Exchange, History
+from agentscope_rx.history import Exchange, shared_exchanges
 from agentscope_rx.messages import Msg
 from agentscope_rx.prefix import Prefix, prefix_of
 from agentscope_rx.request_tokens import category_tokens, draft_tokens, token_cost
@@ -175,7 +175,7 @@ class ContextManifest:
     @property
     def transforms(self) -> Sequence[str]:
         """Why items were left out, shortened or replaced: coded reasons, each once, in order of happening."""
-        return tuple(dict.fromkeys(change.reason for change in self.changes if change.action != "added"))
+        return tuple(self._sorted_changes.reasons)
 
     @cached_property
     def prefix(self) -> Prefix:
@@ -195,7 +195,31 @@ class ContextManifest:
     def to_data(self, *, full: bool = False) -> dict[str, object]:
         """What `to_json` writes, as plain data."""
         prefix = self.prefix
-        items = self._items() if full else self._items(from_fixed=prefix.fixed, from_exchange=prefix.exchanges)
+        shown = (0, 0) if full else (prefix.fixed, prefix.exchanges)
+        return self._data(self._items(*shown), self._changes_to_tell(0 if full else prefix.exchanges), full=full)
+
+    def for_log(self, *, full: bool) -> dict[str, object]:
+        """The account as a log keeps it: what earlier requests hold of the conversation is one item, with its count.
+
+        Args:
+            full: All items of the other zones; else those after the part that the previous request holds already.
+        """
+        conversation, previous = self.draft.conversation, self.previous
+        known = len(conversation) - 1 if previous is None else shared_exchanges(previous.conversation, conversation)
+        known = max(0, known)
+        items = list(self._items(0 if full else self.prefix.fixed, known))
+        data = self._data(items, self._changes_to_tell(known), full=full)
+        if known and self.counter is not None:
+            data["known"] = {
+                "sourceId": next(conversation.after(0)).id,
+                "lastSourceId": next(conversation.after(known - 1)).id,
+                "exchanges": known,
+                "tokens": conversation.first(known).measure(self.counter),
+            }
+        return data
+
+    def _data(self, items: Iterable[ManifestItem], changes: Iterable[Change], *, full: bool) -> dict[str, object]:
+        prefix = self.prefix
         return {
             "callId": self.call_id,
             "purpose": self.purpose.upper(),
@@ -227,17 +251,17 @@ class ContextManifest:
             },
             "full": full,
             "items": [_item_data(item) for item in items],
-            "changes": [self._change_data(change) for change in self._changes_to_tell(full)],
+            "changes": [self._change_data(change) for change in changes],
             "transforms": list(self.transforms),
         }
 
-    def _changes_to_tell(self, full: bool) -> Iterator[Change]:
-        """What is no addition; nor, unless all is told, what was rewritten in the previous request already."""
-        new = {exchange.id for exchange in _exchanges_from(self.draft.conversation, self.prefix.exchanges)}
-        for change in self.changes:
-            old = change.zone == "conversation" and change.action in ("rewritten", "kept") and change.item_id not in new
-            if change.action != "added" and (full or not old):
-                yield change
+    def _changes_to_tell(self, known: int) -> Iterable[Change]:
+        """What is no addition; nor what was rewritten already among the first exchanges, which are known."""
+        told = self._sorted_changes.told
+        if not known:
+            return told
+        new = {exchange.id for exchange in self.draft.conversation.after(known)}
+        return [each for each in told if each.item_id in new or each.zone != "conversation" or each.action == "dropped"]
 
     def _change_data(self, change: Change) -> dict[str, object]:
         ids = _changed_ids(change)
@@ -259,7 +283,7 @@ class ContextManifest:
         counter = self.counter
         return 0 if counter is None else sum(token_cost(each, counter) for each in objects)
 
-    def _items(self, *, from_fixed: int = 0, from_exchange: int = 0) -> Iterator[ManifestItem]:
+    def _items(self, from_fixed: int = 0, from_exchange: int = 0) -> Iterator[ManifestItem]:
         counter, draft = self.counter, self.draft
         if counter is None:
             return
@@ -298,7 +322,7 @@ class ContextManifest:
         )
 
     def _message_items(self, counter: TokenCounter, from_exchange: int) -> Iterator[ManifestItem]:
-        for exchange in _exchanges_from(self.draft.conversation, from_exchange):
+        for exchange in self.draft.conversation.after(from_exchange):
             digests, tokens = exchange.measure(DIGESTS), counter.items(exchange)
             for at, message in enumerate(exchange.messages):
                 yield ManifestItem(
@@ -310,15 +334,48 @@ class ContextManifest:
                     operator=self._added_by.get(message.id, ""),
                 )
 
-    @cached_property
+    @property
     def _added_by(self) -> Mapping[str, str]:
-        return {change.item_id: change.operator for change in self.changes if change.action == "added"}
+        return self._sorted_changes.added_by
+
+    @cached_property
+    def _sorted_changes(self) -> _Changes:
+        return _Changes(self.changes)
+
+
+class _Changes:
+    """Changes by what is asked of them; looked through once, since there may be one a message.
+
+    Attributes:
+        added_by: Who added what.
+        told: What is no addition.
+        reasons: Why, each once, in order of happening.
+    """
+
+    def __init__(self, changes: Sequence[Change]) -> None:
+        self.added_by: dict[str, str] = {}
+        self.told: list[Change] = []
+        self.reasons: dict[str, None] = {}
+        before = ""
+        for change in changes:
+            if change.action == "added":
+                self.added_by[change.item_id] = change.operator
+                continue
+            self.told.append(change)
+            if change.reason != before:
+                before = change.reason
+                self.reasons[before] = None
 
 
 def _decision_data(decision: CompactionDecision) -> dict[str, object]:
-    names = (each.name for each in fields(decision) if each.name != "failure")  # type: ignore[reportArgumentType]
-    data = {to_camel(name): getattr(decision, name) for name in names}
+    data = {name: getattr(decision, field) for field, name in _decision_names().items()}
     return {name: value for name, value in data.items() if value not in ("", None, 0) or name == "outcome"}
+
+
+@cache
+def _decision_names() -> Mapping[str, str]:
+    names = (each.name for each in fields(CompactionDecision))  # type: ignore[reportArgumentType]
+    return {name: to_camel(name) for name in names if name != "failure"}
 
 
 def _changed_ids(change: Change) -> Sequence[str]:
@@ -332,13 +389,6 @@ def _changed_ids(change: Change) -> Sequence[str]:
 
 def _messages_in(objects: Sequence[object]) -> list[Msg]:
     return [message for each in objects if isinstance(each, Exchange) for message in each.messages]
-
-
-def _exchanges_from(history: History, start: int) -> Iterator[Exchange]:
-    """The exchanges behind the first `start`; leaves that are passed over are not looked into."""
-    for leaf in history.leaves:
-        yield from leaf.exchanges[start:] if start < len(leaf.exchanges) else ()
-        start = max(0, start - len(leaf.exchanges))
 
 
 def _item_data(item: ManifestItem) -> dict[str, object]:

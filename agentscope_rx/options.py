@@ -58,6 +58,7 @@ class AgentOptions:
     session_key: SessionKeys | None = None
     conflict_policy: ConflictPolicy = ConflictPolicy.FAIL
     state_only: bool = True
+    log_requests: bool = True
     lease_seconds: float = LEASE_SECONDS
     uncertain_calls: UncertainCalls = UncertainCalls.TELL
     permissions: PermissionContextState = field(default_factory=PermissionContextState)

@@ -116,6 +116,7 @@ class Call:
             wait=options.wait_timeout,
             lease=options.lease_seconds,
             whole=whole,
+            requests=options.log_requests,
         )
         folds = options.runtime.single(FoldCache)
         return await LoggedSession.open(key, store=store, runtime=options.runtime, cache=folds, holder=holder)
@@ -309,6 +310,7 @@ class Run:
         try:
             last = await self._drive(loop(self._turn, first, self._follow), scheduler)
         finally:
+            run.keep_notes()  # of a preparation that failed
             if run.previous_request is not None:
                 known = (run.previous_request, run.pressure_level)
                 self._runtime.single(RequestCache).keep(self._options.store, self.key, known)

@@ -12,8 +12,9 @@ from agentscope_rx.draft import Change, RequestDraft, TextFunction
 from agentscope_rx.events import PURPOSE_KEY, AgentEvent, Execution, stamp
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
+from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import NOTHING, GenerateReason, Msg
-from agentscope_rx.requests import Model, Purpose
+from agentscope_rx.requests import Model, ModelRequest, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.state import AgentState, Record
@@ -111,6 +112,10 @@ class Session(Protocol):
         """Fold a record into the state, at once."""
         ...
 
+    def note_request(self, request: ModelRequest, model: str, manifest: ContextManifest | None, /) -> None:
+        """Record a request that goes to a model, where requests are kept."""
+        ...
+
     async def barrier(self) -> None:
         """Write what was recorded."""
         ...
@@ -191,6 +196,7 @@ class RunHandle:
         furthest: The newest step that left an operator.
         previous_request: The session's newest request that passed preparation.
         estimated_tokens: What that request was estimated at; None = nobody counted.
+        manifest: Its account; None = nobody gave one.
         pressure_level: How near to its limit that request was, as it was last told.
         answer_begun: Whether anything of the newest answer had arrived when it failed.
         retry_told: Whether a guard has told already why the request begins again.
@@ -207,6 +213,8 @@ class RunHandle:
 
     __slots__ = (
         "_begun",
+        "_beside",
+        "_notes",
         "_session",
         "acted",
         "answer_begun",
@@ -214,6 +222,7 @@ class RunHandle:
         "emit",
         "estimated_tokens",
         "furthest",
+        "manifest",
         "materials",
         "pressure_level",
         "previous_request",
@@ -237,11 +246,14 @@ class RunHandle:
         self.emit, self._session = emit, session
         self.context, self.runtime, self.wording = context, runtime, wording
         self._begun = self.acted = _NONE_YET
+        self._notes: list[tuple[ModelRequest, str, ContextManifest | None]] = []
+        self._beside = False
         self.materials: dict[str, object] = {}
         self.running = ""
         self.furthest: Step | None = None
         self.previous_request: RequestDraft | None = None
         self.estimated_tokens: int | None = None
+        self.manifest: ContextManifest | None = None
         self.pressure_level = 0
         self.retry_told = self.answer_begun = self.stopping = False
         self.proposals: TaskProposals | None = None
@@ -249,7 +261,7 @@ class RunHandle:
     def aside(self) -> RunHandle:
         """The same run for a model call beside the conversation, whose progress is its own."""
         other = RunHandle(self.emit, self._session, context=self.context, runtime=self.runtime, wording=self.wording)
-        other.materials = self.materials
+        other.materials, other._notes, other._beside = self.materials, self._notes, True
         return other
 
     @property
@@ -260,6 +272,21 @@ class RunHandle:
     def record(self, record: Record) -> AgentState:
         """Change the session; gives the new state."""
         return self._session.record(record)
+
+    def note_request(self, request: ModelRequest, model: str) -> None:
+        """Keep a request that goes to a model; of one beside the conversation it is noted until the next commit."""
+        manifest = self.manifest
+        note = request, model, manifest if manifest is not None and manifest.call_id == request.call_id else None
+        if self._beside:
+            self._notes.append(note)
+        else:
+            self._session.note_request(*note)
+
+    def keep_notes(self) -> None:
+        """Record the requests that were noted beside the conversation."""
+        for note in self._notes:
+            self._session.note_request(*note)
+        self._notes.clear()
 
     @property
     def durable(self) -> bool:

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from preparation_clock import clocked
@@ -149,6 +150,17 @@ async def one_manifest(prior: int) -> float:
     return statistics.median(seconds[WARM:]) * 1e6
 
 
+async def one_step(prior: int, *, keep: bool) -> float:
+    """Microseconds of a whole step, its records written to a log in memory: the mean of the steps of a second call."""
+    async with configured().log_requests(keep).build() as agent:
+        await agent.observe(old_messages(prior), ALICE)
+        await agent.call("Warm up.", ALICE)
+        gc.collect()
+        began = time.process_time()
+        await agent.call("Go.", ALICE)
+        return (time.process_time() - began) / (STEPS + 1) * 1e6
+
+
 async def one_build(_: int) -> float:
     """Microseconds of `build()`, which knows no history."""
     builder = configured()
@@ -164,6 +176,8 @@ async def measured(reps: int) -> list[Row]:
         Row("one preparation", one_preparation, MOST),
         Row("with every text redacted", one_redacted, MOST),
         Row("writing its manifest", one_manifest),
+        Row("a step, no requests kept", partial(one_step, keep=False)),
+        Row("a step, requests kept", partial(one_step, keep=True)),
         Row("build()", one_build),
     ]
     for _, row, prior in itertools.product(range(reps), rows, PRIOR):

@@ -51,6 +51,7 @@ def call_model(*, execution: ExecutionConfig, chunks: Sequence[ChunkOperator] = 
 
     def stream_of(step: Step) -> Observable[ModelChunk]:
         request = replace(lay_out(step), connect_timeout=execution.connect_timeout)
+        step.run.note_request(request, step.card.name)
 
         def on_retry(attempt: int, wait: float, error: ProviderError) -> None:
             step.emit(Custom(name="model_retry", value={"attempt": attempt, "wait": wait, "error": error.kind}))

@@ -49,6 +49,7 @@ def commit_history() -> Operator:
             )
         if step.dry_run:
             return step
+        step.run.keep_notes()
         state = _committed(step, newest)
         committed = replace(step, state=state, history=state.context)
         return _written(committed) if step.run.pending else committed

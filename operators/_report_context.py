@@ -163,6 +163,8 @@ def tell_of(step: Step, policy: ContextPolicy | None, error: Exception | None) -
     }
     if error is not None:
         value["error_type"] = type(error).__name__
+    if error is None:
+        step.run.manifest = manifest
     if policy is not None and policy.observer is not None:
         _tell(policy.observer, manifest)
     if error is None and step.purpose == "reasoning":

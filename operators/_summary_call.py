@@ -147,6 +147,7 @@ class Summariser:
         step = replace(beside, call_id=beside.run.runtime.ids.new_id("call"), draft=draft)
         tell_of(step, self._policy_of(), None)
         request = replace(lay_out(step), connect_timeout=self.execution.connect_timeout)
+        step.run.note_request(request, step.card.name)
         writer, clock = ReplyWriter(step), step.run.runtime.clock
         began, error = clock.monotonic(), {"class": "Interrupted", "kind": "interrupted"}
         writer.start()

@@ -113,6 +113,10 @@ class ChatModel(ABC):
         url = shown_url(self._endpoint.base_url)
         return f"{type(self).__name__}({self._name!r}, provider={self.provider.name!r}, base_url={url!r})"
 
+    def body(self, request: ModelRequest, /) -> bytes:
+        """The bytes that `stream` sends for a request."""
+        return encode(request, model=self._name, provider=self.provider)
+
     async def stream(self, request: ModelRequest, /) -> AsyncGenerator[ModelChunk]:
         """Ask the model, and give its answer piece by piece.
 
@@ -126,7 +130,7 @@ class ChatModel(ABC):
             StreamIncomplete: The answer ended in its middle.
             ProviderError: The provider refused the request or reported an error in its answer.
         """
-        body = encode(request, model=self._name, provider=self.provider)
+        body = self.body(request)
         answer, parser = _Answer(), ChatChunkParser(request.call_id, hide=self._secrets(request))
         async with self._response(request, body) as response, aclosing(_bytes(response)) as incoming:
             try:

@@ -1,5 +1,6 @@
 """Records: the facts by which a session changes, each with what it means for the state."""
 
+from agentscope_rx.records.asked import RequestPrepared as RequestPrepared
 from agentscope_rx.records.changed import PermissionModeChanged as PermissionModeChanged
 from agentscope_rx.records.changed import PermissionsReplaced as PermissionsReplaced
 from agentscope_rx.records.changed import PlanModeChanged as PlanModeChanged

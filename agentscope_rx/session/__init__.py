@@ -19,6 +19,7 @@ from agentscope_rx.session.log_record import LogRecord as LogRecord
 from agentscope_rx.session.logged import Holder as Holder
 from agentscope_rx.session.logged import LoggedSession as LoggedSession
 from agentscope_rx.session.logged import Recovery as Recovery
+from agentscope_rx.session.request_reader import LoggedRequest as LoggedRequest
 from agentscope_rx.session.stored import RequestCache as RequestCache
 from agentscope_rx.session.stored import StateCache as StateCache
 from agentscope_rx.session.stored import StoredSession as StoredSession

@@ -18,6 +18,8 @@ from agentscope_rx.messages import Msg
 from agentscope_rx.state import AgentState, Record
 from agentscope_rx.wire import to_json, write
 
+#: The type of the records of requests.
+REQUEST: Final = "request/prepared"
 #: What an older version of a payload has to become to be the next one's.
 Upgrade: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -33,6 +35,7 @@ class Codec:
         decode: Reads a payload; gets the state before it too, for what the payload only names.
         upgrades: For each older version, from 1, how its payload becomes the next one's.
         required: Whether a reader that does not know the type must stop.
+        silent: Whether it changes no state, so that folding a log need not read it.
     """
 
     type: str
@@ -41,6 +44,7 @@ class Codec:
     decode: Callable[[Mapping[str, Any], AgentState], Record]
     upgrades: Sequence[Upgrade] = ()
     required: bool = True
+    silent: bool = False
 
     @property
     def version(self) -> int:
@@ -136,10 +140,29 @@ def _messages_adapter() -> TypeAdapter[list[Msg]]:
     return TypeAdapter(list[Msg])
 
 
+# -- requests: nothing of them is a part of the state, and folding a log does not look into them -------------
+
+
+def _encode_request(record: rec.RequestPrepared) -> bytes:
+    return to_json({each.name: getattr(record, each.name) for each in fields(record)})  # type: ignore[reportArgumentType]
+
+
+def _decode_request(payload: Mapping[str, Any], _: AgentState) -> rec.RequestPrepared:
+    return rec.RequestPrepared(**payload)
+
+
 # -- the registry -------------------------------------------------------------------------------------------
 
 _EDITED: Final = Codec(type="context/edited", record=rec.HistoryEdited, encode=_encode_edited, decode=_decode_edited)
 _BUILT_IN: Final = (
+    Codec(
+        type=REQUEST,
+        record=rec.RequestPrepared,
+        encode=_encode_request,
+        decode=_decode_request,
+        required=False,
+        silent=True,
+    ),
     plain("run/start", rec.RunStarted),
     plain("run/end", rec.RunEnded),
     plain("input/received", rec.InputAccepted),

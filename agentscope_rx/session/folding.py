@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import field, replace
 from hashlib import sha256
 from typing import Any, Final, cast
 
@@ -12,7 +12,11 @@ from agentscope_rx.errors import LogUnreadable, StateUnreadable, UndoRefused
 from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
 from agentscope_rx.recent import Recent
+from agentscope_rx.records import RequestPrepared
+from agentscope_rx.session.codecs import REQUEST
+from agentscope_rx.session.known_values import KnownValues
 from agentscope_rx.session.log_record import LogRecord
+from agentscope_rx.session.request_writer import RequestWriter
 from agentscope_rx.state import AgentState
 from agentscope_rx.stores import SessionKey, SessionStore, StateStore
 from agentscope_rx.stores.store import ABSENT
@@ -32,6 +36,9 @@ class Folded:
         mark: A hash of that record, by which it is known again; empty = there is none.
         checkpoint_version: The version of the stored checkpoint; 0 = there is none.
         checkpoint_seq: The last record in that.
+        values: What the log holds of the values of requests.
+        asked: The newest request of the conversation itself in it.
+        writer: What has told that request in this process; None = nobody has.
     """
 
     state: AgentState
@@ -39,6 +46,25 @@ class Folded:
     mark: str = ""
     checkpoint_version: int = ABSENT
     checkpoint_seq: int = 0
+    values: KnownValues = field(default_factory=KnownValues, compare=False)
+    asked: str = ""
+    writer: RequestWriter | None = field(default=None, compare=False)
+
+    def request_writer(self) -> RequestWriter:
+        """What tells the next requests: the same as before, if the log ends with what it has told."""
+        known, writer = self.values.copy(), self.writer
+        if writer is None or writer.newest != self.asked:
+            return RequestWriter(known)
+        writer.known = known
+        return writer
+
+    def with_requests(self, requests: Iterable[RequestPrepared], writer: RequestWriter) -> Folded:
+        """The same with requests that the log holds now too, and who has told them."""
+        asked = self.asked
+        for each in requests:
+            self.values.add(each.values)
+            asked = each.call_id if each.purpose == "reasoning" else asked
+        return replace(self, asked=asked, writer=writer)
 
 
 class FoldCache:
@@ -107,10 +133,13 @@ async def records(store: SessionStore, key: SessionKey, after: int) -> AsyncGene
 
 
 async def _extended(begin: Folded, store: SessionStore, key: SessionKey) -> Folded:
-    state, seq, last = begin.state, begin.seq, b""
+    state, seq, last, asked = begin.state, begin.seq, b"", begin.asked
     async with aclosing(records(store, key, seq)) as new:
         async for body, record in new:
             state, seq, last = record.applied_to(state), record.seq, body
+            if record.type == REQUEST:
+                begin.values.add(record.payload.get("values", ()))
+                asked = record.payload["call_id"] if record.payload.get("purpose") == "reasoning" else asked
     if seq == begin.seq:
         return begin
     return Folded(
@@ -119,6 +148,9 @@ async def _extended(begin: Folded, store: SessionStore, key: SessionKey) -> Fold
         mark=mark_of(last),
         checkpoint_version=begin.checkpoint_version,
         checkpoint_seq=begin.checkpoint_seq,
+        values=begin.values,
+        asked=asked,
+        writer=begin.writer,
     )
 
 
@@ -127,7 +159,7 @@ async def _extended(begin: Folded, store: SessionStore, key: SessionKey) -> Fold
 
 def checkpoint_json(folded: Folded) -> bytes:
     """A fold as it is kept; what compactions have replaced is in the log."""
-    head = to_json({"checkpoint": 1, "seq": folded.seq, "mark": folded.mark})
+    head = to_json({"checkpoint": 1, "seq": folded.seq, "mark": folded.mark, "values": list(folded.values)})
     return head[:-1] + _STATE + folded.state.to_json(with_replaced=False) + b"}"
 
 
@@ -149,6 +181,7 @@ async def _from_checkpoint(begin: Folded, store: SessionStore, key: SessionKey) 
         head, state = stored.body.split(_STATE, 1)
         fields = cast("dict[str, Any]", from_json(head + b"}"))
         seq, mark, kept = int(fields["seq"]), str(fields["mark"]), AgentState.from_json(state[:-1])
+        values = KnownValues(map(str, fields.get("values", ())))
     except (ValueError, KeyError, TypeError, StateUnreadable) as error:
         logger().warning("checkpoint_unreadable", session=key.session_id, error=type(error).__name__)
         return without  # it is only a fold that was kept: the log has it all
@@ -157,7 +190,7 @@ async def _from_checkpoint(begin: Folded, store: SessionStore, key: SessionKey) 
         raise LogUnreadable(
             f"the log of session {key.session_id!r} does not hold record {seq}, which its checkpoint was made of"
         )
-    return Folded(state=kept, seq=seq, mark=mark, checkpoint_version=stored.version, checkpoint_seq=seq)
+    return Folded(state=kept, seq=seq, mark=mark, checkpoint_version=stored.version, checkpoint_seq=seq, values=values)
 
 
 def mark_of(body: bytes) -> str:

@@ -6,11 +6,13 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from agentscope_rx.compactions import Compaction
+from agentscope_rx.errors import RequestUnknown
 from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import Msg
 from agentscope_rx.session.folding import fold_whole, records
 from agentscope_rx.session.intake import uncertain_calls
 from agentscope_rx.session.log_record import LogRecord
+from agentscope_rx.session.request_reader import LoggedRequest, RequestReader
 from agentscope_rx.session.transcript import Transcript
 from agentscope_rx.state import AgentState
 from agentscope_rx.stores import SessionKey, SessionStore
@@ -88,6 +90,35 @@ class SessionLog:
             async for record in found:
                 transcript.take(record)
         return transcript.messages
+
+    async def requests(self) -> AsyncGenerator[LoggedRequest]:
+        """All requests that went to models, oldest first, each as it was.
+
+        Raises:
+            LogUnreadable: One cannot be made again as it was.
+        """
+        state, reader = AgentState(session_id=self._key.session_id, user_id=self._key.user_id), RequestReader()
+        async with aclosing(self.scan()) as found:
+            async for record in found:
+                if (request := reader.take(record, state)) is not None:
+                    yield request
+                state = record.applied_to(state)
+
+    async def request(self, call_id: str) -> LoggedRequest:
+        """The request of one model call, as it was.
+
+        Args:
+            call_id: Its id, as `replyId` of the call's events and `callId` of its manifest.
+
+        Raises:
+            RequestUnknown: The log holds no such request.
+            LogUnreadable: It cannot be made again as it was.
+        """
+        async with aclosing(self.requests()) as found:
+            async for each in found:
+                if each.request.call_id == call_id:
+                    return each
+        raise RequestUnknown(f"the log of session {self._key.session_id!r} holds no request {call_id!r}")
 
     async def compactions(self) -> Sequence[Compaction]:
         """All compactions that were not undone, with everything that gave way to them."""

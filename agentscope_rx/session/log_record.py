@@ -108,6 +108,8 @@ class LogRecord:
             UndoRefused: It undoes a compaction, and the state does not hold what that has replaced.
         """
         codec = codec_for(self.type)
+        if codec is not None and codec.silent:
+            return state
         if codec is not None:
             try:
                 return codec.read(self.version, self.payload, state).apply(state)

@@ -13,7 +13,9 @@ from agentscope_rx.errors import LeaseLost, SessionBusy, StateConflict
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
-from agentscope_rx.records import RecoveryApplied, RunEnded, RunStarted
+from agentscope_rx.manifest import ContextManifest
+from agentscope_rx.records import RecoveryApplied, RequestPrepared, RunEnded, RunStarted
+from agentscope_rx.requests import ModelRequest
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.session.folding import FoldCache, Folded, checkpoint_json, fold, fold_whole, is_checkpoint, mark_of
 from agentscope_rx.session.log_record import Origin, written
@@ -51,6 +53,7 @@ class Holder:
         wait: Seconds that it waits for another process.
         lease: Seconds after which others may have the session where this process has died.
         whole: Whether the whole log is read, with all that compactions have replaced.
+        requests: Whether requests to models are recorded.
     """
 
     name: str
@@ -59,6 +62,7 @@ class Holder:
     wait: float = 300.0
     lease: float = LEASE_SECONDS
     whole: bool = False
+    requests: bool = True
 
 
 class LoggedSession:
@@ -81,6 +85,7 @@ class LoggedSession:
     ) -> None:
         self._folded, self._state, self._lease = folded, folded.state, lease
         self._store, self._runtime, self._cache, self._holder = store, runtime, cache, holder
+        self._requests = folded.request_writer()
         self._noted: list[tuple[Record, Origin]] = []
         self._writing = asyncio.Lock()
         self._lost: Exception | None = None
@@ -128,6 +133,11 @@ class LoggedSession:
         self._state = self._state.apply(record)
         self._noted.append((record, self._origin(self._runtime.clock.now())))
         return self._state
+
+    def note_request(self, request: ModelRequest, model: str, manifest: ContextManifest | None, /) -> None:
+        """Note a request that goes to a model."""
+        if self._holder.requests:
+            self.record(self._requests.record_of(request, model, manifest, self._state.context))
 
     def begin(self) -> None:
         """Note that the run begins."""
@@ -192,6 +202,8 @@ class LoggedSession:
             except Exception as error:
                 self._lost = error  # what is noted later builds on what is not in the log
                 raise
+            requests = [record for record, _ in noted if isinstance(record, RequestPrepared)]
+            self._folded = self._folded.with_requests(requests, self._requests)
             self._folded = replace(self._folded, state=state, seq=last, mark=mark_of(bodies[-1]))
             self._cache.keep(self._store, self._lease.key, self._folded)
 

@@ -8,7 +8,9 @@ from agentscope_rx.draft import RequestDraft
 from agentscope_rx.errors import StateConflict, StateUnreadable
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.logs import logger
+from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.recent import Recent
+from agentscope_rx.requests import ModelRequest
 from agentscope_rx.session.conflicts import ConflictPolicy, merged
 from agentscope_rx.session.folding import is_checkpoint
 from agentscope_rx.state import AgentState, Record
@@ -134,6 +136,9 @@ class StoredSession:
         self._state = self._state.apply(record)
         self._unsaved.append(record)
         return self._state
+
+    def note_request(self, request: ModelRequest, model: str, manifest: ContextManifest | None, /) -> None:
+        """There is no log to keep it in."""
 
     def begin(self) -> None:
         """Nothing is noted of a run."""

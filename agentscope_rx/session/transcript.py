@@ -41,6 +41,8 @@ _SAYING: frozenset[type[Any]] = frozenset(
         rec.ReplyBroken,
         rec.ResultsRecorded,
         rec.OutcomesReconciled,
+        rec.CallsConfirmed,
+        rec.CallsExecuted,
         rec.StateReplaced,
     }
 )
@@ -50,7 +52,12 @@ def _said(record: object) -> Iterable[Msg]:
     match record:
         case rec.InputAccepted(messages=messages) | rec.ResultsRecorded(messages=messages):
             return messages
-        case rec.CallsClosed(results=results) | rec.OutcomesReconciled(results=results):
+        case (
+            rec.CallsClosed(results=results)
+            | rec.OutcomesReconciled(results=results)
+            | rec.CallsConfirmed(results=results)
+            | rec.CallsExecuted(results=results)
+        ):
             return results
         case rec.ReplyRecorded(message=message):
             return (message,)

@@ -20,8 +20,9 @@ from typing import Final, TypedDict, Unpack
 from agentscope_rx.draft import Change, RequestDraft
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.history import History
+from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
-from agentscope_rx.requests import Purpose
+from agentscope_rx.requests import ModelRequest, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.state import AgentState, Record
@@ -68,13 +69,15 @@ class MemorySession:
     """A session that is stored nowhere.
 
     Attributes:
-        records: What was recorded, in order.
+        records: What was recorded, in order, requests to models apart.
+        asked: Those, in order.
     """
 
     def __init__(self, state: AgentState) -> None:
         self._state = state
         self.step_id = ""
         self.records: list[Record] = []
+        self.asked: list[ModelRequest] = []
 
     @property
     def state(self) -> AgentState:
@@ -99,6 +102,10 @@ class MemorySession:
         self._state = self._state.apply(record)
         self.records.append(record)
         return self._state
+
+    def note_request(self, request: ModelRequest, model: str, manifest: ContextManifest | None, /) -> None:
+        """Keep a request."""
+        self.asked.append(request)
 
     async def save(self) -> None:
         """There is no store."""

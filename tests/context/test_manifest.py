@@ -672,8 +672,8 @@ async def test_an_observer_is_told_once_for_each_request() -> None:
 
 @virtual
 async def test_a_manifest_nobody_reads_costs_nothing_for_old_messages() -> None:
-    """It holds references; digests are taken when it is read, and only then."""
-    agent = scripted(window=WIDE).build()
+    """It holds references; digests are taken when it is read, by a log too, and only then."""
+    agent = scripted(window=WIDE).log_requests(False).build()
     await agent.observe(list(a_history(200).messages), ALICE)
     manifest = await one_manifest(agent, "go")
     taken = [DIGESTS in exchange._measured for exchange in manifest.draft.conversation]  # pyright: ignore[reportPrivateUsage]

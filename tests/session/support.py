@@ -31,6 +31,7 @@ from agentscope_rx.records import (
     RecoveryApplied,
     ReplyBroken,
     ReplyRecorded,
+    RequestPrepared,
     ResultsRecorded,
     RunEnded,
     RunStarted,
@@ -95,6 +96,20 @@ NO: Final = ConfirmResult(confirmed=False, tool_call=CALLS[1], reason="not now")
 
 #: A record of every type, with the state before it.
 SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
+    (
+        TALK,
+        RequestPrepared(
+            call_id="call2",
+            purpose="reasoning",
+            model="m",
+            since="call1",
+            tail=[{"value": {"role": "USER"}}, {"hash": "ab12"}],
+            conversation=[{"from": "u1", "count": 2}, {"shown": [{"hash": "cd34"}]}],
+            digest="0123456789abcdef",
+            values={"ab12": {"role": "USER", "content": [{"type": "text", "text": "state"}]}, "cd34": None},
+            manifest={"callId": "call2", "items": []},
+        ),
+    ),
     (TALK, RunStarted("run1", "turn1")),
     (replace(TALK, active_run="run1"), RunEnded("run1", "failed", "state_conflict")),
     (TALK, InputAccepted((said("u3"), said("u4")))),

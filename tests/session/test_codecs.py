@@ -30,12 +30,14 @@ from agentscope_rx.records import (
     RecoveryApplied,
     ReplyBroken,
     ReplyRecorded,
+    RequestPrepared,
     ResultsRecorded,
     RunEnded,
     RunStarted,
     StateReplaced,
     ToolsDispatched,
 )
+from agentscope_rx.requests import PURPOSES
 from agentscope_rx.session.codecs import Codec, codec_for, codec_of, plain, register_record
 from agentscope_rx.session.log_record import LogRecord, written
 from agentscope_rx.state import AgentState, Record
@@ -96,6 +98,21 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(ToolsDispatched, _IDS),
     st.builds(ResultsRecorded, _OF_TOOLS, st.none() | _IDS),
     edits(),
+    st.builds(
+        RequestPrepared,
+        call_id=TEXTS,
+        purpose=st.sampled_from(PURPOSES),
+        model=TEXTS,
+        since=TEXTS,
+        system=st.none() | JSON_OBJECTS,
+        tools=st.none() | st.lists(JSON_OBJECTS, max_size=2),
+        options=st.none() | JSON_OBJECTS,
+        tail=st.none() | st.lists(JSON_OBJECTS, max_size=2),
+        conversation=st.lists(JSON_OBJECTS, max_size=2),
+        digest=TEXTS,
+        values=JSON_OBJECTS,
+        manifest=st.none() | JSON_OBJECTS,
+    ),
     st.builds(CompactionUndone, TEXTS, st.integers(0, 10**6)),
     st.builds(LimitLearned, TEXTS, st.integers(0, 10**9)),
     st.builds(RecoveryApplied, TEXTS, _IDS),

@@ -86,9 +86,9 @@ async def test_what_is_written_before_something_happens() -> None:
         if isinstance(event, AgentResult):
             found["result"] = await types()
     assert found["request 0"] == ["run/start", "input/received"]
-    assert found["tool"] == [*found["request 0"], "message/assistant", "tool/dispatch"]
+    assert found["tool"] == [*found["request 0"], "request/prepared", "message/assistant", "tool/dispatch"]
     assert found["request 1"] == [*found["tool"], "tool/results"]
-    assert found["result"] == [*found["request 1"], "message/assistant", "run/end"]
+    assert found["result"] == [*found["request 1"], "request/prepared", "message/assistant", "run/end"]
 
 
 # -- what becomes of the calls ------------------------------------------------------------------------------

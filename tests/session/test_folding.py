@@ -28,11 +28,13 @@ from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import FoldCache, LoggedSession, SessionLog, fold
 from agentscope_rx.session.folding import checkpoint_json, fold_whole
 from agentscope_rx.session.log_record import LogRecord
-from agentscope_rx.state import AgentState
+from agentscope_rx.session.log_record import written as body_of
+from agentscope_rx.session.transcript import Transcript
+from agentscope_rx.state import AgentState, Record
 from agentscope_rx.stores import InMemoryStore, SessionKey, Stored
 from agentscope_rx.testing import run_virtual
 from agentscope_rx.testing.values import a_runtime
-from tests.session.support import DONE, KEY, agent_on, answered, opened, said
+from tests.session.support import DONE, KEY, ORIGIN, SAMPLES, agent_on, answered, opened, said
 from tests.session.support import input_of as heard
 from tests.strategies import result_of
 
@@ -152,6 +154,16 @@ def test_every_way_of_reading_gives_the_same_state(story: list[tuple[str, str]])
         await talk.session.close()
 
     run_virtual(told)
+
+
+@pytest.mark.parametrize(("before", "record"), SAMPLES, ids=[type(each).__name__ for _, each in SAMPLES])
+def test_the_transcript_has_what_any_record_brings(before: AgentState, record: Record) -> None:
+    """Each message that comes into a session, by whichever record, is in its transcript; what shortens adds none."""
+    transcript, known = Transcript(), {message.id for message in before.context.messages}
+    transcript.take(LogRecord.from_json(body_of(1, record, ORIGIN)))
+    came = [message.id for message in record.apply(before).context.messages if message.id not in known]
+    expected = [] if isinstance(record, HistoryEdited | CompactionUndone) else came
+    assert [message.id for message in transcript.messages] == expected
 
 
 async def reopened(talk: Talk, store: InMemoryStore, cache: FoldCache, *, whole: bool = False) -> None:
