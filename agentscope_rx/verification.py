@@ -59,7 +59,8 @@ class VerificationService:
             TaskConflict: The evidence is about something else than what is there now.
             SessionBusy: The session's turn did not come in time.
         """
-        async with self._agent.opened_session(context) as session:
+        # The result may lie in what a compaction has replaced, which only the whole log holds.
+        async with self._agent.opened_session(context, whole=True) as session:
             evidence = _checked(session.state, requirement_id, action_id)
             verdict = await self._verdict(verifier, evidence)
             report = self._report(requirement_id, evidence, verifier.id, verdict)
