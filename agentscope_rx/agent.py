@@ -33,7 +33,15 @@ from agentscope_rx.records import (
 from agentscope_rx.requests import PURPOSES, Purpose
 from agentscope_rx.run import Call, OpenSession, Run, run_of
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.session import NOT_RUN_TEXT, SessionLog, messages_of, uncertain_calls
+from agentscope_rx.session import (
+    NOT_RUN_TEXT,
+    Branch,
+    FoldCache,
+    LoggedSession,
+    SessionLog,
+    messages_of,
+    uncertain_calls,
+)
 from agentscope_rx.shutdown import Shutdown, end_runs
 from agentscope_rx.state import AgentState, Record
 from agentscope_rx.step import ModelCard
@@ -353,6 +361,73 @@ class Agent(ABC, Generic[OptionsT]):
             session.record(StateReplaced(named.to_json().decode(), reason))
             await session.save()
             return session.state
+
+    async def fork(
+        self,
+        context: RuntimeContext,
+        /,
+        *,
+        to: RuntimeContext,
+        at: int | str | None = None,
+        reuse_tool_effects: bool = True,
+    ) -> AgentState:
+        """Begin another session as this one is, or was at an earlier point; this one stays as it is.
+
+        The past is shared, not copied: the new session knows up to where the log of this one is its own, and holds the
+        state at that point. It goes on when this one is deleted; then only what had been summarised before the fork
+        is gone with it. Files of the workspace are not forked.
+
+        Args:
+            context: The session.
+            to: The new session.
+            at: The id of a step (the `reply_id` of its `MODEL_CALL_START`, and the `id` of its reply): the fork begins
+                before that step. A number: behind that record of the log. None = now.
+            reuse_tool_effects: What a call gets that this session has made behind the point, with the same arguments:
+                True = the result that was recorded, and it does not run a second time; tools that only read do run.
+                False = it runs as if it had never run.
+
+        Returns:
+            The state that the new session begins with.
+
+        Raises:
+            InvalidOption: The session has no such step or record, or the agent keeps only states.
+            StateConflict: The new session is there already; it was left as it is.
+            SessionBusy: The turn of the new session did not come in time.
+
+        Examples:
+            what_if = RuntimeContext(user_id="alice", session_id="what-if")
+            await agent.fork(ctx, to=what_if, at=reply.id)
+            await agent.call(None, what_if)  # asks the model for that reply once more
+        """
+        branch = await self._branch(context, at, reuse_tool_effects)
+        async with self.opened_session(to) as session:
+            assert isinstance(session, LoggedSession)  # there is a log to branch from
+            return await session.begin_from(branch)
+
+    async def rewind(self, context: RuntimeContext, /, *, to: int | str, reuse_tool_effects: bool = True) -> AgentState:
+        """Take a session back to an earlier point, from which it goes on; its log keeps what came after.
+
+        Args:
+            context: The session.
+            to: The point, as `at` of `fork`.
+            reuse_tool_effects: As for `fork`.
+
+        Returns:
+            The state.
+
+        Raises:
+            InvalidOption: The session has no such step or record, or the agent keeps only states.
+            SessionBusy: The session's turn did not come in time.
+        """
+        async with self.opened_session(context) as session:
+            branch = await self._branch(context, to, reuse_tool_effects)
+            assert isinstance(session, LoggedSession)  # there is a log to branch from
+            return await session.return_to(branch)
+
+    async def _branch(self, context: RuntimeContext, at: int | str | None, reuse_tool_effects: bool) -> Branch:
+        log = self.session_log(context)
+        cache = self.options.runtime.single(FoldCache)
+        return await log.branch(at, reuse_tool_effects=reuse_tool_effects, cache=cache)
 
     async def clear_context(self, context: RuntimeContext = NOBODY, /) -> None:
         """Empty the working history of a session; everything else of its state, and its log, stay.

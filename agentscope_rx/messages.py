@@ -100,6 +100,9 @@ class MetadataKey:
     EXTERNAL_REPLY_ID: Final = "agentscope_external_execution_request_reply_id"
 
 
+#: The key of `ToolUseBlock.metadata` under which arguments lie that are no JSON object.
+INVALID_ARGUMENTS: Final = "invalid_arguments"
+
 #: For values whose JSON has the names of their fields also inside of values whose JSON is in camel case.
 _OWN_NAMES: Final = ConfigDict()
 

@@ -21,6 +21,7 @@ from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Exchange, History, Measure
 from agentscope_rx.messages import Msg
+from agentscope_rx.past import RecordedEffect
 from agentscope_rx.permission_context import PermissionContextState
 from agentscope_rx.task_state import PlanModeContextState, TaskContextState
 from agentscope_rx.wire import to_json
@@ -36,9 +37,15 @@ class Record(Protocol):
 
 @frozen
 class ToolContextState:
-    """Which groups of tools are switched on; None = those that the toolkit switches on by itself."""
+    """What a session keeps of its tools.
+
+    Args:
+        activated_groups: Which groups are switched on; None = those that the toolkit switches on by itself.
+        effects: What has run already in another future of the session, and is not to run again.
+    """
 
     activated_groups: tuple[str, ...] | None = None
+    effects: tuple[RecordedEffect, ...] = ()
 
 
 @frozen
@@ -74,6 +81,20 @@ class AgentState:
     def apply(self, record: Record) -> AgentState:
         """The state after one more record."""
         return record.apply(self)
+
+    def replaced_by(self, written: str) -> AgentState:
+        """A state that was written as JSON, in the place of this one; user and session stay.
+
+        Raises:
+            StateUnreadable: It is none.
+        """
+        after = AgentState.from_json(written.encode())
+        known = {each.id: each.replaced for each in self.compactions}
+        compactions = tuple(  # one that was read without what it had replaced is still the same
+            each if each.replaced.leaves else replace(each, replaced=known.get(each.id, each.replaced))
+            for each in after.compactions
+        )
+        return replace(after, session_id=self.session_id, user_id=self.user_id, compactions=compactions)
 
     def with_messages(self, messages: Sequence[Msg]) -> AgentState:
         """The state with more messages; a call whose result is among them is no longer at work."""

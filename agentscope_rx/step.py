@@ -13,7 +13,8 @@ from agentscope_rx.events import PURPOSE_KEY, AgentEvent, Execution, stamp
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
 from agentscope_rx.manifest import ContextManifest
-from agentscope_rx.messages import NOTHING, GenerateReason, Msg
+from agentscope_rx.messages import NOTHING, GenerateReason, Msg, ToolResultBlock
+from agentscope_rx.past import RecordedEffect
 from agentscope_rx.requests import Model, ModelRequest, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
@@ -107,6 +108,10 @@ class Session(Protocol):
 
     step_id: str
     """The request that records belong to."""
+
+    async def recorded_result(self, effect: RecordedEffect, /) -> ToolResultBlock | None:
+        """The result of a call that has run in another future of the session."""
+        ...
 
     def record(self, record: Record, /) -> AgentState:
         """Fold a record into the state, at once."""
@@ -297,6 +302,10 @@ class RunHandle:
     def pending(self) -> bool:
         """Whether something is recorded that is not written yet."""
         return self._session.pending
+
+    async def recorded_result(self, effect: RecordedEffect) -> ToolResultBlock | None:
+        """The result of a call that has run in another future of the session; None where nobody knows it."""
+        return await self._session.recorded_result(effect)
 
     async def barrier(self) -> None:
         """Write what was recorded, before something happens that must not be forgotten."""

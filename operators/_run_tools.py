@@ -24,9 +24,11 @@ from agentscope_rx.messages import (
     timestamp_of,
 )
 from agentscope_rx.operators._admission import Admission, admit, denial, marked
+from agentscope_rx.operators._reuse import already_run, recalled
+from agentscope_rx.past import RecordedEffect
 from agentscope_rx.permission_context import PermissionContextState
 from agentscope_rx.permissions import PermissionDecision
-from agentscope_rx.records import CallsPaused, ResultsRecorded, ToolsDispatched
+from agentscope_rx.records import CallsPaused, EffectsReused, ResultsRecorded, ToolsDispatched
 from agentscope_rx.session import result_events
 from agentscope_rx.state import AgentState
 from agentscope_rx.step import Mode, Step
@@ -102,6 +104,8 @@ class _Batch:
         self.calls = tuple(call for call in calls if call.state is not ToolCallState.SUBMITTED)
         self.stage = step.run.runtime.ids.new_id("acting")
         self.outcomes: dict[str, ToolOutcome] = {}
+        self.recorded: Mapping[str, RecordedEffect] = {}
+        self.reused: list[RecordedEffect] = []
         self.begun = False
         self.cancelled = CancelToken()
         state = step.run.state
@@ -151,6 +155,8 @@ class _Batch:
     async def _run_all(self) -> None:
         self._begin()
         if self.step.mode is not Mode.CONCLUDE:
+            effects = self.step.run.state.tool_context.effects
+            self.recorded = already_run(self.calls, effects, self.toolkit)
             await self._announce()
             for together in batches(self.calls, self.toolkit):
                 await self._run_together(together)
@@ -158,8 +164,9 @@ class _Batch:
     async def _announce(self) -> None:
         """Put into the log, where there is one, that the calls begin: from now on they may have an effect."""
         run = self.step.run
-        if run.durable and self.calls:
-            run.record(ToolsDispatched(tuple(call.id for call in self.calls)))
+        dispatched = tuple(call.id for call in self.calls if call.id not in self.recorded)
+        if run.durable and dispatched:
+            run.record(ToolsDispatched(dispatched))
             await run.barrier()
 
     # -- what does not run now ------------------------------------------------------------------------------
@@ -220,7 +227,12 @@ class _Batch:
     async def _run_one(self, call: ToolUseBlock) -> None:
         proposals, binding = self.proposals, self.proposals.tasks.binding
         started = proposals.now()
-        outcome = self._denied_by_now(call) or await self._called(call)
+        outcome = self._denied_by_now(call)
+        if outcome is None and call.id in self.recorded:
+            self.outcomes[call.id] = await recalled(self.step.run, call, self.recorded[call.id])
+            self.reused.append(self.recorded[call.id])
+            return
+        outcome = outcome or await self._called(call)
         if binding is not None and not outcome.suspended:
             outcome = observed(
                 outcome, action_id=proposals.new_id("action"), binding=binding, started=started, ended=proposals.now()
@@ -290,6 +302,8 @@ class _Batch:
             if not self._suspended(call):
                 messages.append(self._message(result))
         self._settle()
+        if self.reused:
+            step.run.record(EffectsReused(tuple(self.reused)))
         if not messages and groups is None:
             return step.run.state
         return step.run.record(ResultsRecorded(tuple(messages), groups))

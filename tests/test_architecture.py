@@ -27,7 +27,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state records runtime_context"
         " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
-        " loop_local recent task_state permission_context interactions interaction_json secret_names"
+        " loop_local recent task_state permission_context interactions interaction_json secret_names past"
     ),
     "kernel": _names(
         "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"

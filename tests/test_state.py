@@ -203,7 +203,7 @@ def test_the_names_in_json() -> None:
             "permission_context",
             {"mode": None, "working_directories": [], "allow_rules": {}, "deny_rules": {}, "ask_rules": {}},
         ),
-        ("tool_context", {"activated_groups": ["web"]}),
+        ("tool_context", {"activated_groups": ["web"], "effects": []}),
         (
             "tasks_context",
             {
@@ -236,7 +236,7 @@ def test_the_names_in_json() -> None:
             "deny_rules": {},
             "ask_rules": {},
         },
-        "tool_context": {"activated_groups": None},
+        "tool_context": {"activated_groups": None, "effects": []},
         "tasks_context": json.loads(to_json(TaskContextState())),
         "plan_mode_context": json.loads(to_json(PlanModeContextState())),
         "compaction": {"messages": 0, "replies": 0, "tokens": 0, "freed": 0, "cooldown_until": 0, "limits": {}},

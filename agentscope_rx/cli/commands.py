@@ -15,6 +15,7 @@ from agentscope_rx.cli.demo import DemoOptions
 from agentscope_rx.cli.demo import demo as play_demo
 from agentscope_rx.cli.exit_codes import ExitCode
 from agentscope_rx.cli.failures import settled
+from agentscope_rx.cli.fork import fork as begin_fork
 from agentscope_rx.cli.outputs import say
 from agentscope_rx.cli.plain import one_line
 from agentscope_rx.cli.run import NAME, RunOptions
@@ -74,9 +75,35 @@ async def demo(*, options: Annotated[DemoOptions, _Flat] = _DEMO_DEFAULTS) -> in
     return await settled(play_demo(options), debug=options.debug)
 
 
+_Sessions = Annotated[of_sessions.SessionsOptions, _Flat]
+
+
+@app.command
+async def fork(
+    session: str,
+    /,
+    *,
+    to: str,
+    at: str | None = None,
+    run_tools_again: bool = False,
+    options: _Sessions = _SESSIONS_DEFAULTS,
+) -> int:
+    """Begin another session as one is, or was at an earlier point; that one stays as it is.
+
+    Args:
+        session: The session.
+        to: The id of the new one.
+        at: Before which step, by its id, or behind which record, by its number, as `sessions tail` shows them; now if
+            left out.
+        run_tools_again: Whether calls that have run behind that point run again; their results are used if left out.
+        options: Whose, and where.
+    """
+    forked = begin_fork(session, to, options, at=at, run_tools_again=run_tools_again)
+    return await settled(forked, debug=options.debug)
+
+
 sessions = App(name="sessions", help="Look at sessions, take them elsewhere, and remove old ones.")
 app.command(sessions)
-_Sessions = Annotated[of_sessions.SessionsOptions, _Flat]
 
 
 @sessions.command(name="list")

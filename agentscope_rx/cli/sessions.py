@@ -68,7 +68,7 @@ async def list_sessions(options: SessionsOptions) -> ExitCode:
 
 async def show(session: str, options: SessionsOptions, *, last: int) -> ExitCode:
     """Print what was said in a session, the newest `last` messages; 0 = all."""
-    store, key = store_of(options), _key(session, options)
+    store, key = store_of(options), key_of(session, options)
     messages = await _messages(store, key)
     shown = messages[-last:] if last else messages
     for message in shown:
@@ -83,8 +83,8 @@ async def show(session: str, options: SessionsOptions, *, last: int) -> ExitCode
 
 async def tail(session: str, options: SessionsOptions, *, last: int, follow: bool) -> ExitCode:
     """Print the newest records of a session's log, and those that come."""
-    store, key = store_of(options), _key(session, options)
-    await _check_there(store, key)
+    store, key = store_of(options), key_of(session, options)
+    await check_there(store, key)
     log = SessionLog(store, key)
     newest = [record async for record in log.scan()][-last:] if last else [record async for record in log.scan()]
     for record in newest:
@@ -100,8 +100,8 @@ async def tail(session: str, options: SessionsOptions, *, last: int, follow: boo
 
 async def export(session: str, options: SessionsOptions) -> ExitCode:
     """Print a session as lines of JSON, for `import`."""
-    store, key = store_of(options), _key(session, options)
-    await _check_there(store, key)
+    store, key = store_of(options), key_of(session, options)
+    await check_there(store, key)
     async for line in exported(store, key):
         _print_json(line)
     return ExitCode.DONE
@@ -147,7 +147,8 @@ def _content(file: Path) -> bytes:
         raise InvalidOption("file", str(file), f"cannot be read: {error.strerror}") from None
 
 
-def _key(session: str, options: SessionsOptions) -> SessionKey:
+def key_of(session: str, options: SessionsOptions) -> SessionKey:
+    """The session that a name on the command line means."""
     return SessionKey(agent_id=options.agent or NAME, user_id=options.user, session_id=session)
 
 
@@ -164,7 +165,12 @@ def _own_key(lines: list[bytes], options: SessionsOptions, session: str | None) 
     )
 
 
-async def _check_there(store: SessionStore, key: SessionKey) -> None:
+async def check_there(store: SessionStore, key: SessionKey) -> None:
+    """Refuse a session that is not there.
+
+    Raises:
+        InvalidOption: It is not.
+    """
     if await store.get(key) is None and not await store.read_after(key, 0, limit=1):
         raise _not_there(key)
 

@@ -9,6 +9,7 @@ from typing import Final, cast
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Exchange, Measure
 from agentscope_rx.messages import (
+    INVALID_ARGUMENTS,
     Base64Source,
     DataBlock,
     HintBlock,
@@ -24,9 +25,8 @@ from agentscope_rx.models.providers import Provider
 from agentscope_rx.models.tool_names import wire_name, wire_speaker
 from agentscope_rx.wire import json_object, to_json
 
-#: Keys of `ToolUseBlock.metadata`: what the provider wants back, and arguments that are no JSON object.
+#: The key of `ToolUseBlock.metadata` for what the provider wants back.
 OPAQUE: Final = "opaque"
-INVALID_ARGUMENTS: Final = "invalid_arguments"
 
 _SUFFIXES: Final = {"pdf": "application/pdf", "wav": "audio/wav", "mp3": "audio/mpeg", "mp4": "video/mp4"}
 

@@ -7,6 +7,9 @@ from agentscope_rx.records.changed import PlanModeChanged as PlanModeChanged
 from agentscope_rx.records.changed import StateReplaced as StateReplaced
 from agentscope_rx.records.changed import TasksChanged as TasksChanged
 from agentscope_rx.records.changed import VerificationRecorded as VerificationRecorded
+from agentscope_rx.records.forked import EffectsReused as EffectsReused
+from agentscope_rx.records.forked import SessionForked as SessionForked
+from agentscope_rx.records.forked import SessionRewound as SessionRewound
 from agentscope_rx.records.runs import RecoveryApplied as RecoveryApplied
 from agentscope_rx.records.runs import RunEnded as RunEnded
 from agentscope_rx.records.runs import RunStarted as RunStarted

@@ -79,10 +79,4 @@ class StateReplaced:
     reason: str
 
     def apply(self, state: AgentState) -> AgentState:
-        after = AgentState.from_json(self.state.encode())
-        known = {each.id: each.replaced for each in state.compactions}
-        compactions = tuple(  # one that was read without what it had replaced is still the same
-            each if each.replaced.leaves else replace(each, replaced=known.get(each.id, each.replaced))
-            for each in after.compactions
-        )
-        return replace(after, session_id=state.session_id, user_id=state.user_id, compactions=compactions)
+        return state.replaced_by(self.state)

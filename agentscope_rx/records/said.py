@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import Msg
-from agentscope_rx.state import AgentState, ToolContextState
+from agentscope_rx.state import AgentState
 
 
 @frozen(kw_only=False)
@@ -66,7 +66,7 @@ class ResultsRecorded:
         after = replace(state.with_messages(self.messages), dispatched=())  # what has no result now waits for one
         if self.activated_groups is None:
             return after
-        return replace(after, tool_context=ToolContextState(activated_groups=self.activated_groups))
+        return replace(after, tool_context=replace(state.tool_context, activated_groups=self.activated_groups))
 
 
 @frozen(kw_only=False)

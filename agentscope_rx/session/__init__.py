@@ -5,6 +5,7 @@ from agentscope_rx.session.answers import result_events as result_events
 from agentscope_rx.session.conflicts import ConflictPolicy as ConflictPolicy
 from agentscope_rx.session.folding import FoldCache as FoldCache
 from agentscope_rx.session.folding import fold as fold
+from agentscope_rx.session.forking import Branch as Branch
 from agentscope_rx.session.intake import CLOSED_TEXT as CLOSED_TEXT
 from agentscope_rx.session.intake import NOT_RUN_TEXT as NOT_RUN_TEXT
 from agentscope_rx.session.intake import Intake as Intake

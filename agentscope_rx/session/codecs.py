@@ -186,6 +186,9 @@ _BUILT_IN: Final = (
     plain("recovery/reconciled", rec.OutcomesReconciled),
     plain("context/cleared", rec.ContextCleared),
     plain("state/replaced", rec.StateReplaced),
+    plain("session/forked", rec.SessionForked),
+    plain("session/rewound", rec.SessionRewound),
+    plain("tool/reused", rec.EffectsReused),
 )
 _by_type: Final[dict[str, Codec]] = {codec.type: codec for codec in _BUILT_IN}
 _by_class: Final[dict[type, Codec]] = {codec.record: codec for codec in _BUILT_IN}

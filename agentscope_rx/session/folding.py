@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import field, replace
-from hashlib import sha256
 from typing import Any, Final, cast
 
 from agentscope_rx.errors import LogUnreadable, StateUnreadable, UndoRefused
@@ -15,14 +14,13 @@ from agentscope_rx.recent import Recent
 from agentscope_rx.records import RequestPrepared
 from agentscope_rx.session.codecs import REQUEST
 from agentscope_rx.session.known_values import KnownValues
-from agentscope_rx.session.log_record import LogRecord
+from agentscope_rx.session.lineage import lineage, mark_of, records
 from agentscope_rx.session.request_writer import RequestWriter
 from agentscope_rx.state import AgentState
 from agentscope_rx.stores import SessionKey, SessionStore, StateStore
 from agentscope_rx.stores.store import ABSENT
 from agentscope_rx.wire import from_json, to_json
 
-_PAGE: Final = 1_000
 _STATE: Final = b',"state":'
 
 
@@ -82,11 +80,34 @@ class FoldCache:
         self._folds.put((store, key), folded)
 
 
-async def fold_whole(store: SessionStore, key: SessionKey) -> Folded:
-    """Read a session from the beginning of its log, with all that compactions have replaced; errors as of `fold`."""
+async def fold_whole(store: SessionStore, key: SessionKey, through: int | None = None) -> Folded:
+    """Read a session from its beginning, with all that compactions have replaced; errors as of `fold`.
+
+    Of one that was forked, what lies before is read where it is, if it is there still.
+
+    Args:
+        store: Where it is kept.
+        key: The session.
+        through: The last record that is wanted; None = all.
+    """
     stored = await store.get(key)
-    begin = Folded(state=AgentState(session_id=key.session_id, user_id=key.user_id))
-    return await _extended(begin if stored is None else replace(begin, checkpoint_version=stored.version), store, key)
+    *past, _ = await lineage(store, key)
+    state = AgentState()
+    for stretch in past:
+        state = (await _extended(_begin(stretch.key, state), store, stretch.key, stretch.through)).state
+    begin = _begin(key, state)
+    begin = begin if stored is None else replace(begin, checkpoint_version=stored.version)
+    return await _extended(begin, store, key, through)
+
+
+async def fold_through(store: SessionStore, key: SessionKey, seq: int) -> AgentState:
+    """The state of a session as it was after one of its records; errors as of `fold`."""
+    try:
+        kept = await _from_checkpoint(_begin(key), store, key)
+        begin = kept if kept.seq <= seq else _begin(key)
+        return (await _extended(begin, store, key, seq)).state
+    except UndoRefused:
+        return (await fold_whole(store, key, seq)).state
 
 
 async def fold(store: SessionStore, key: SessionKey, cache: FoldCache) -> Folded:
@@ -102,7 +123,7 @@ async def fold(store: SessionStore, key: SessionKey, cache: FoldCache) -> Folded
         LogCorrupt: The log is damaged.
         StateUnreadable: The session was kept without a log.
     """
-    begin = Folded(state=AgentState(session_id=key.session_id, user_id=key.user_id))
+    begin = _begin(key)
     known = await _still_there(cache.find(store, key), store, key)
     try:
         return await _extended(known or await _from_checkpoint(begin, store, key), store, key)
@@ -118,23 +139,14 @@ async def _still_there(known: Folded | None, store: SessionStore, key: SessionKe
     return known if last and mark_of(last[0]) == known.mark else None
 
 
-async def records(store: SessionStore, key: SessionKey, after: int) -> AsyncGenerator[tuple[bytes, LogRecord]]:
-    """The records behind a number, page by page."""
-    while True:
-        page = await store.read_after(key, after, limit=_PAGE)
-        for body in page:
-            record = LogRecord.from_json(body)
-            after += 1
-            if record.seq != after:
-                raise LogUnreadable(f"the log of session {key.session_id!r} holds record {record.seq} at place {after}")
-            yield body, record
-        if len(page) < _PAGE:
-            return
+def _begin(key: SessionKey, past: AgentState | None = None) -> Folded:
+    """A session before its first record: with nothing, or with what lies before it."""
+    return Folded(state=replace(past or AgentState(), session_id=key.session_id, user_id=key.user_id))
 
 
-async def _extended(begin: Folded, store: SessionStore, key: SessionKey) -> Folded:
+async def _extended(begin: Folded, store: SessionStore, key: SessionKey, through: int | None = None) -> Folded:
     state, seq, last, asked = begin.state, begin.seq, b"", begin.asked
-    async with aclosing(records(store, key, seq)) as new:
+    async with aclosing(records(store, key, seq, through)) as new:
         async for body, record in new:
             state, seq, last = record.applied_to(state), record.seq, body
             if record.type == REQUEST:
@@ -191,8 +203,3 @@ async def _from_checkpoint(begin: Folded, store: SessionStore, key: SessionKey) 
             f"the log of session {key.session_id!r} does not hold record {seq}, which its checkpoint was made of"
         )
     return Folded(state=kept, seq=seq, mark=mark, checkpoint_version=stored.version, checkpoint_seq=seq, values=values)
-
-
-def mark_of(body: bytes) -> str:
-    """A hash by which a record is known again."""
-    return sha256(body).hexdigest()

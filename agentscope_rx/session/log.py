@@ -9,8 +9,11 @@ from agentscope_rx.compactions import Compaction
 from agentscope_rx.errors import RequestUnknown
 from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import Msg
-from agentscope_rx.session.folding import fold_whole, records
+from agentscope_rx.past import PastPoint
+from agentscope_rx.session.folding import FoldCache, fold_whole
+from agentscope_rx.session.forking import Branch, branch_at
 from agentscope_rx.session.intake import uncertain_calls
+from agentscope_rx.session.lineage import forked_from, records, whole_past
 from agentscope_rx.session.log_record import LogRecord
 from agentscope_rx.session.request_reader import LoggedRequest, RequestReader
 from agentscope_rx.session.transcript import Transcript
@@ -60,17 +63,19 @@ class SessionLog:
         return [LogRecord.from_json(body) for body in await self._store.read_after(self._key, seq, limit=limit)]
 
     async def scan(self, after: int = 0, through: int | None = None) -> AsyncGenerator[LogRecord]:
-        """All records behind a number, one by one.
+        """All records behind a number, one by one; of a session that was forked, its own.
 
         Args:
             after: The last record that is known.
             through: The last one that is wanted; None = to the end.
         """
-        async with aclosing(records(self._store, self._key, after)) as found:
+        async with aclosing(records(self._store, self._key, after, through)) as found:
             async for _, record in found:
-                if through is not None and record.seq > through:
-                    return
                 yield record
+
+    async def forked_from(self) -> PastPoint | None:
+        """The point of another session at which this one was forked; None where it was not."""
+        return await forked_from(self._store, self._key)
 
     async def project(self) -> Projection:
         """The session as it is now."""
@@ -84,10 +89,14 @@ class SessionLog:
         )
 
     async def transcript(self) -> Sequence[Msg]:
-        """All messages that were ever said, oldest first, word for word: no compaction and no offload shortens it."""
+        """All messages that were ever said, oldest first, word for word: no compaction and no offload shortens it.
+
+        Of a session that was forked, what was said before is read where it was said. If that session is gone, the
+        transcript begins with what the model saw at the fork.
+        """
         transcript = Transcript()
-        async with aclosing(self.scan()) as found:
-            async for record in found:
+        async with aclosing(whole_past(self._store, self._key)) as found:
+            async for _, record in found:
                 transcript.take(record)
         return transcript.messages
 
@@ -119,6 +128,21 @@ class SessionLog:
                 if each.request.call_id == call_id:
                     return each
         raise RequestUnknown(f"the log of session {self._key.session_id!r} holds no request {call_id!r}")
+
+    async def branch(
+        self, at: int | str | None = None, *, reuse_tool_effects: bool = True, cache: FoldCache | None = None
+    ) -> Branch:
+        """A point from which another future of the session can begin; `agent.fork` and `agent.rewind` begin it.
+
+        Args:
+            at: Behind which record; or, as the id of a step, before that step; None = at the end.
+            reuse_tool_effects: Whether what has run behind the point is not run again.
+            cache: What is known of sessions.
+
+        Raises:
+            InvalidOption: The session has no such record or step.
+        """
+        return await branch_at(self._store, self._key, at, reuse_tool_effects=reuse_tool_effects, cache=cache)
 
     async def compactions(self) -> Sequence[Compaction]:
         """All compactions that were not undone, with everything that gave way to them."""

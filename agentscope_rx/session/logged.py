@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -14,10 +14,14 @@ from agentscope_rx.finishing import to_the_end
 from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
 from agentscope_rx.manifest import ContextManifest
+from agentscope_rx.messages import ToolResultBlock
+from agentscope_rx.past import RecordedEffect
 from agentscope_rx.records import RecoveryApplied, RequestPrepared, RunEnded, RunStarted
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.runtime import Runtime
-from agentscope_rx.session.folding import FoldCache, Folded, checkpoint_json, fold, fold_whole, is_checkpoint, mark_of
+from agentscope_rx.session.folding import FoldCache, Folded, checkpoint_json, fold, fold_whole, is_checkpoint
+from agentscope_rx.session.forking import Branch, recorded_result
+from agentscope_rx.session.lineage import mark_of
 from agentscope_rx.session.log_record import Origin, written
 from agentscope_rx.state import AgentState, Record
 from agentscope_rx.stores import SessionKey, SessionStore
@@ -128,6 +132,10 @@ class LoggedSession:
         """Whether something is noted that is not in the log, or never will be."""
         return bool(self._noted) or self._lost is not None
 
+    async def recorded_result(self, effect: RecordedEffect, /) -> ToolResultBlock | None:
+        """The result of a call that has run in another future of the session; None where nobody knows it."""
+        return await recorded_result(self._store, effect)
+
     def record(self, record: Record, /) -> AgentState:
         """Change the state, and note why."""
         self._state = self._state.apply(record)
@@ -138,6 +146,27 @@ class LoggedSession:
         """Note a request that goes to a model."""
         if self._holder.requests:
             self.record(self._requests.record_of(request, model, manifest, self._state.context))
+
+    async def begin_from(self, branch: Branch) -> AgentState:
+        """Begin the session as a fork, and save it.
+
+        Raises:
+            StateConflict: It has begun already; it was left as it is.
+        """
+        if self._folded.seq or self._noted:
+            id = self._lease.key.session_id
+            raise StateConflict(f"session {id!r} is there already: fork into one that is not")
+        return await self._recorded(branch.forked())
+
+    async def return_to(self, branch: Branch) -> AgentState:
+        """Take the session back to an earlier point, and save it."""
+        return await self._recorded(branch.rewound(self._state))
+
+    async def _recorded(self, records: Sequence[Record]) -> AgentState:
+        for record in records:
+            self.record(record)
+        await self.save()
+        return self._state
 
     def begin(self) -> None:
         """Note that the run begins."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import Msg
-from agentscope_rx.session.folding import is_checkpoint, records
+from agentscope_rx.session.folding import is_checkpoint
+from agentscope_rx.session.lineage import whole_past
 from agentscope_rx.session.transcript import Transcript
 from agentscope_rx.state import AgentState
 from agentscope_rx.stores import SessionKey, SessionStore
@@ -40,7 +41,7 @@ async def said_in(store: SessionStore, key: SessionKey) -> Said | None:
     if stored is not None and not is_checkpoint(stored.body):
         return Said(as_of_seq=0, messages=tuple(AgentState.from_json(stored.body).context.messages))
     transcript, seq = Transcript(), 0
-    async for _, record in records(store, key, 0):
+    async for whose, record in whole_past(store, key):
         transcript.take(record)
-        seq = record.seq
+        seq = record.seq if whose == key else seq
     return Said(as_of_seq=seq, messages=transcript.messages) if seq or stored is not None else None

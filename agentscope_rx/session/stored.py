@@ -9,6 +9,8 @@ from agentscope_rx.errors import StateConflict, StateUnreadable
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.logs import logger
 from agentscope_rx.manifest import ContextManifest
+from agentscope_rx.messages import ToolResultBlock
+from agentscope_rx.past import RecordedEffect
 from agentscope_rx.recent import Recent
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.session.conflicts import ConflictPolicy, merged
@@ -130,6 +132,10 @@ class StoredSession:
     def pending(self) -> bool:
         """Nothing waits to be written to a log."""
         return False
+
+    async def recorded_result(self, effect: RecordedEffect, /) -> ToolResultBlock | None:
+        """Without a log nothing is known of another future."""
+        return None
 
     def record(self, record: Record, /) -> AgentState:
         """Fold a record into the state."""

@@ -28,8 +28,10 @@ class Transcript:
     def take(self, record: LogRecord) -> None:
         """One more record; what shortens or rewrites a history adds nothing."""
         codec = codec_for(record.type)
+        if codec is not None and codec.record is rec.SessionForked and self._messages:
+            return  # what was said before has been read where it was said
         if codec is not None and codec.record in _SAYING:
-            for message in _said(codec.read(record.version, record.payload, _NOTHING)):
+            for message in messages_in(codec.read(record.version, record.payload, _NOTHING)):
                 self._messages.setdefault(message.id, message)
 
 
@@ -44,11 +46,13 @@ _SAYING: frozenset[type[Any]] = frozenset(
         rec.CallsConfirmed,
         rec.CallsExecuted,
         rec.StateReplaced,
+        rec.SessionForked,
     }
 )
 
 
-def _said(record: object) -> Iterable[Msg]:
+def messages_in(record: object) -> Iterable[Msg]:
+    """The messages that came into a session with a record."""
     match record:
         case rec.InputAccepted(messages=messages) | rec.ResultsRecorded(messages=messages):
             return messages
@@ -63,7 +67,7 @@ def _said(record: object) -> Iterable[Msg]:
             return (message,)
         case rec.ReplyBroken(kept=kept):
             return () if kept is None else (kept,)
-        case rec.StateReplaced(state=state):
+        case rec.StateReplaced(state=state) | rec.SessionForked(state=state):
             return AgentState.from_json(state.encode()).context.messages
         case _:
             return ()

@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 
 from agentscope_rx.errors import LogUnreadable, StateConflict, StateUnreadable
 from agentscope_rx.finishing import to_the_end
-from agentscope_rx.session.folding import is_checkpoint, records
+from agentscope_rx.session.folding import is_checkpoint
+from agentscope_rx.session.lineage import records
 from agentscope_rx.session.log_record import LogRecord
 from agentscope_rx.state import AgentState
 from agentscope_rx.stores import Lease, SessionKey, SessionStore

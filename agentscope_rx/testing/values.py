@@ -22,6 +22,7 @@ from agentscope_rx.events import AgentEvent
 from agentscope_rx.history import History
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
+from agentscope_rx.past import RecordedEffect
 from agentscope_rx.requests import ModelRequest, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
@@ -93,6 +94,10 @@ class MemorySession:
     def pending(self) -> bool:
         """Nothing waits to be written to a log."""
         return False
+
+    async def recorded_result(self, effect: RecordedEffect, /) -> ToolResultBlock | None:
+        """There is no other future."""
+        return None
 
     async def barrier(self) -> None:
         """There is no log to write to."""

@@ -9,7 +9,14 @@ from dataclasses import replace
 from typing import Final, cast
 
 from agentscope_rx.frozen import frozen
-from agentscope_rx.messages import DataBlock, TextBlock, ToolResultBlock, ToolResultState, ToolUseBlock
+from agentscope_rx.messages import (
+    INVALID_ARGUMENTS,
+    DataBlock,
+    TextBlock,
+    ToolResultBlock,
+    ToolResultState,
+    ToolUseBlock,
+)
 from agentscope_rx.tools import attempts
 from agentscope_rx.tools.arguments import InvalidArguments, unreadable, violations
 from agentscope_rx.tools.context import ToolContext
@@ -19,8 +26,6 @@ from agentscope_rx.tools.texts import error_text
 from agentscope_rx.tools.tool import Tool, is_function_tool
 from agentscope_rx.tools.toolkit import Toolkit
 
-#: The key of `ToolUseBlock.metadata` under which arguments lie that are no JSON object.
-INVALID_ARGUMENTS: Final = "invalid_arguments"
 _WAITING: Final = "(waiting for the result from outside)"
 #: How many names the answer to an unknown one lists.
 _MOST_NAMES: Final = 100

@@ -12,6 +12,7 @@ from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
 from agentscope_rx.events import ConfirmResult
 from agentscope_rx.history import History, edits_between
 from agentscope_rx.messages import Msg, ToolCallState, ToolUseBlock
+from agentscope_rx.past import PastPoint, RecordedEffect, arguments_digest
 from agentscope_rx.permission_context import PermissionContextState, PermissionMode, PermissionRule
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.records import (
@@ -21,6 +22,7 @@ from agentscope_rx.records import (
     CallsPaused,
     CompactionUndone,
     ContextCleared,
+    EffectsReused,
     HistoryEdited,
     InputAccepted,
     LimitLearned,
@@ -35,6 +37,8 @@ from agentscope_rx.records import (
     ResultsRecorded,
     RunEnded,
     RunStarted,
+    SessionForked,
+    SessionRewound,
     StateReplaced,
     TasksChanged,
     ToolsDispatched,
@@ -44,7 +48,7 @@ from agentscope_rx.requests import Model
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.session import FoldCache, Holder, LoggedSession
 from agentscope_rx.session.log_record import Origin
-from agentscope_rx.state import AgentState, Record
+from agentscope_rx.state import AgentState, Record, ToolContextState
 from agentscope_rx.stores import SessionKey, SessionStore, StateStore
 from agentscope_rx.task_state import PlanModeContextState
 from agentscope_rx.testing import ScriptedModel
@@ -94,6 +98,10 @@ WAITING: Final = replace(
 YES: Final = ConfirmResult(confirmed=True, tool_call=CALLS[0], rules=(PermissionRule.allow("look"),))
 NO: Final = ConfirmResult(confirmed=False, tool_call=CALLS[1], reason="not now")
 
+OTHER: Final = AgentState(session_id="s", context=History.of(said("other")))
+PAST: Final = PastPoint(agent_id="a1", user_id="alice", session_id="s0", seq=7, mark="f" * 64)
+EFFECT: Final = RecordedEffect(call_id="c1", tool="look", arguments=arguments_digest(CALLS[0]), result=PAST)
+
 #: A record of every type, with the state before it.
 SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
     (
@@ -132,7 +140,10 @@ SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
     (TALK, PlanModeChanged(PlanModeContextState(plan_active=True, current_plan_file="plans/a.md"))),
     (replace(TALK, tasks_context=begun()), VerificationRecorded(report(begun()))),
     (TALK, ContextCleared("a fresh start")),
-    (TALK, StateReplaced(AgentState(session_id="s", context=History.of(said("other"))).to_json().decode(), "moved")),
+    (TALK, StateReplaced(OTHER.to_json().decode(), "moved")),
+    (AgentState(session_id="s1", user_id="alice"), SessionForked(PAST, OTHER.to_json().decode())),
+    (TALK, SessionRewound(PAST, OTHER.to_json().decode())),
+    (replace(TALK, tool_context=ToolContextState(effects=(EFFECT,))), EffectsReused((EFFECT,))),
 )
 
 

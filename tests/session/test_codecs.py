@@ -19,10 +19,12 @@ from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
 from agentscope_rx.errors import InvalidOption, LogUnreadable, UndoRefused
 from agentscope_rx.history import History, edits_between
 from agentscope_rx.messages import Role
+from agentscope_rx.past import PastPoint, RecordedEffect
 from agentscope_rx.records import (
     CallsClosed,
     CompactionUndone,
     ContextCleared,
+    EffectsReused,
     HistoryEdited,
     InputAccepted,
     LimitLearned,
@@ -34,6 +36,8 @@ from agentscope_rx.records import (
     ResultsRecorded,
     RunEnded,
     RunStarted,
+    SessionForked,
+    SessionRewound,
     StateReplaced,
     ToolsDispatched,
 )
@@ -67,6 +71,9 @@ def changed(record: Record, **fields: Any) -> LogRecord:
 _MESSAGES = st.lists(messages(), max_size=3).map(tuple)
 _OF_TOOLS = st.lists(messages((Role.TOOL,)), max_size=2).map(tuple)
 _IDS = st.lists(TEXTS, max_size=3).map(tuple)
+_NUMBERS = st.integers(0, 10**9)
+_POINTS = st.builds(PastPoint, agent_id=TEXTS, user_id=st.none() | TEXTS, session_id=TEXTS, seq=_NUMBERS, mark=TEXTS)
+_EFFECTS = st.builds(RecordedEffect, call_id=TEXTS, tool=TEXTS, arguments=TEXTS, result=st.none() | _POINTS)
 _DECISIONS = st.builds(
     CompactionDecision,
     outcome=st.sampled_from(CompactionOutcome),
@@ -119,6 +126,9 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(OutcomesReconciled, _OF_TOOLS, TEXTS),
     st.builds(ContextCleared, TEXTS),
     st.builds(StateReplaced, TEXTS, TEXTS),
+    st.builds(SessionForked, _POINTS, TEXTS),
+    st.builds(SessionRewound, _POINTS, TEXTS),
+    st.builds(EffectsReused, st.lists(_EFFECTS, max_size=2).map(tuple)),
 )
 
 

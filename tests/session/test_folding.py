@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import count
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentscope_rx.errors import LogUnreadable, StateConflict, StateUnreadable, StoreUnavailable
-from agentscope_rx.history import Exchange, History, edits_between
-from agentscope_rx.messages import Msg, ToolUseBlock
-from agentscope_rx.records import (
-    CallsClosed,
-    CompactionUndone,
-    ContextCleared,
-    HistoryEdited,
-    LimitLearned,
-    ReplyBroken,
-    ReplyRecorded,
-    ResultsRecorded,
-    ToolsDispatched,
-)
+from agentscope_rx.history import History
+from agentscope_rx.messages import Msg
+from agentscope_rx.records import CompactionUndone, HistoryEdited
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import FoldCache, LoggedSession, SessionLog, fold
 from agentscope_rx.session.folding import checkpoint_json, fold_whole
@@ -34,9 +23,9 @@ from agentscope_rx.state import AgentState, Record
 from agentscope_rx.stores import InMemoryStore, SessionKey, Stored
 from agentscope_rx.testing import run_virtual
 from agentscope_rx.testing.values import a_runtime
-from tests.session.support import DONE, KEY, ORIGIN, SAMPLES, agent_on, answered, opened, said
+from tests.session.support import KEY, ORIGIN, SAMPLES, agent_on, opened, said
 from tests.session.support import input_of as heard
-from tests.strategies import result_of
+from tests.session.talking import PAUSES, WAYS, Talk
 
 ALICE = RuntimeContext(user_id=KEY.user_id, session_id=KEY.session_id)
 
@@ -47,78 +36,6 @@ def plain(state: AgentState) -> bytes:
 
 
 # -- any session, read in any way ---------------------------------------------------------------------------
-
-
-@dataclass
-class Talk:
-    """A session at which random things happen, as a run and its operators make them happen.
-
-    Args:
-        session: The session.
-        said: Every message that was committed, by its id, as it was when it came.
-    """
-
-    session: LoggedSession
-    said: dict[str, Msg] = field(default_factory=dict[str, Msg])
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))
-
-    def happen(self, what: str) -> None:
-        """One thing more."""
-        session, n = self.session, next(self.numbers)
-        history = session.state.context
-        match what:
-            case "say":
-                session.record(heard(self.kept(said(f"u{n}"))))
-            case "reply":
-                session.record(ReplyRecorded(self.kept(answered(f"a{n}"))))
-            case "break":
-                session.record(ReplyBroken(answered(f"f{n}"), self.kept(answered(f"k{n}"))))
-            case "call":
-                calls = (ToolUseBlock(id=f"c{n}", name="look"), ToolUseBlock(id=f"d{n}", name="look"))
-                session.record(ReplyRecorded(self.kept(replace(Msg.assistant(*calls), id=f"q{n}"))))
-                session.record(ToolsDispatched(tuple(call.id for call in calls)))
-            case "answer":
-                results = tuple(self.kept(self.result(call)) for call in history.open_calls)
-                session.record(ResultsRecorded(results, ("web",) if n % 2 else None))
-            case "close":
-                session.record(CallsClosed(tuple(self.kept(self.result(call)) for call in history.open_calls[:1])))
-            case "offload":
-                self.edit(history, history.map(offloaded))
-            case "compact" if len(history) > 1 and not next(iter(history)).open_calls:
-                shorter = history.replace_first((len(history) + 1) // 2, said(f"s{n}", "a summary"))
-                self.edit(history, shorter, id=f"k{n}")
-            case "learn":
-                session.record(LimitLearned("m", 1_000 * n))
-            case "clear":
-                session.record(ContextCleared("enough"))
-            case _:
-                pass
-
-    def edit(self, before: History, after: History, *, id: str = "") -> None:
-        if after is not before:
-            decision = replace(DONE, id=id, tokens_before=len(before), tokens_after=len(after)) if id else None
-            self.session.record(HistoryEdited(edits_between(before, after), decision, "2026-01-01"))
-
-    def kept(self, message: Msg) -> Msg:
-        return self.said.setdefault(message.id, message)
-
-    def result(self, call: ToolUseBlock) -> Msg:
-        return replace(result_of(call, "original"), id=f"r-{call.id}")
-
-
-def offloaded(exchange: Exchange) -> Exchange:
-    """The exchange with its results moved elsewhere."""
-
-    def shortened(message: Msg) -> Msg:
-        result = message.tool_result
-        return message if result is None else replace(message, content=(replace(result, output=()),))
-
-    return exchange.map(shortened) if len(exchange.messages) > 1 else exchange
-
-
-WAYS = ("say", "reply", "break", "call", "answer", "close", "offload", "compact", "learn", "undo", "clear")
-#: What happens between: nothing, a write, a checkpoint, the end of the process, of which nothing is left.
-PAUSES = ("", "", "", "barrier", "save", "restart", "elsewhere")
 
 
 @settings(max_examples=200)
@@ -243,7 +160,7 @@ async def test_only_what_is_new_is_read() -> None:
 
 async def test_pages_are_read_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log of many pages is folded whole, also where its length is that of a page."""
-    monkeypatch.setattr("agentscope_rx.session.folding._PAGE", 2)
+    monkeypatch.setattr("agentscope_rx.session.lineage._PAGE", 2)
     store = InMemoryStore()
     for n in range(1, 6):
         await written(store, f"m{n}")
