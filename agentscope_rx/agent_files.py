@@ -76,6 +76,11 @@ class AgentFiles:
         return None if self._local is None else self._local.root
 
     @property
+    def roots(self) -> tuple[str, ...]:
+        """The folders of this machine that are the root of what sessions see."""
+        return tuple(str(each) for each in (self.folder, self._choices.project) if each is not None)
+
+    @property
     def read_only(self) -> bool:
         """Whether nothing can be changed."""
         return is_read_only(self.workspace) and not self._choices.project_writable

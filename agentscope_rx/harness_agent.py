@@ -51,6 +51,7 @@ class HarnessKeywords(BuilderKeywords, total=False):
     project: str | Path
     project_writable: bool
     tools_config: ToolsConfig | Mapping[str, Any] | None
+    at_path_expansion: bool
     task_context: TaskContextOptions | Mapping[str, Any] | None
     enable_plan_mode: PlanModeConfig | Mapping[str, Any] | bool | None
     session_tools: bool
@@ -363,6 +364,19 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
     def disable_tools_config(self) -> Self:
         """Offer all tools, whatever `tools.json` says."""
         return self.tools_config(None)
+
+    def at_path_expansion(self, expanded: bool) -> Self:
+        """Whether files that a user mentions as `@path` are put behind what they say: by default they are.
+
+        Each is read once, when it is said: its first 1,000 lines or 64 KiB, up to 20 files a message. It is one of
+        those that the session sees, so that no path leads out of them, and none that `read_file` is denied.
+        """
+        check_is("at_path_expansion", expanded, bool, "True or False")
+        return self._with(at_path_expansion=expanded)
+
+    def disable_at_path_expansion(self) -> Self:
+        """Leave `@path` in what a user says as it is."""
+        return self.at_path_expansion(False)
 
     def isolation(self, scope: IsolationScope | str | None) -> Self:
         """Who shares the files that the model writes.

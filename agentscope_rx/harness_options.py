@@ -69,6 +69,7 @@ class HarnessOptions(AgentOptions):
     state_only: bool = False
     filesystem_tools: bool | Literal["read_only"] = True
     file_choices: FileChoices = field(default_factory=FileChoices)
+    at_path_expansion: bool = True
     tools_config: ToolsConfig | None = None
     reads_tools_config: bool = True
     task_context: TaskContextOptions = field(default_factory=TaskContextOptions)

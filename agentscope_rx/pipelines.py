@@ -43,6 +43,7 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
         op.begin_request(),
         op.load_materials(workspace=options.material),
         op.load_sources(sources=options.sources, concurrent=options.concurrent_sources),
+        *_mentioned_files(options),
         op.assemble_request(
             sys_prompt=options.sys_prompt,
             toolkit=options.all_tools,
@@ -60,6 +61,13 @@ def harness_pipeline(options: HarnessOptions) -> Pipeline:
         op.commit_history(),
     )
     return _step(prepare, options, policy=policy)
+
+
+def _mentioned_files(options: HarnessOptions) -> Iterator[Operator]:
+    """The files that a user names in what they say."""
+    if options.at_path_expansion:
+        files = options.agent_files
+        yield op.attach_files(files_of=files.of, roots=files.roots, permissions=options.permissions)
 
 
 def _oversized_results(options: HarnessOptions) -> Iterator[Operator]:

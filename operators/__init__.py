@@ -4,6 +4,7 @@ which operator do I need?
 begin a request with a fresh snapshot          begin_request
 add the workspace's rules and material         load_materials
 add what context sources give                  load_sources
+add the files that the user mentions           attach_files
 put prompt, tools and options into it          assemble_request
 move large tool results into files             offload_tool_results
 leave out what there is no room for            evict_optional_blocks
@@ -39,6 +40,7 @@ from agentscope_rx.lifting import text_operator as text_operator
 from agentscope_rx.lifting import view_operator as view_operator
 from agentscope_rx.operators._assemble_request import SystemPrompt as SystemPrompt
 from agentscope_rx.operators._assemble_request import assemble_request as assemble_request
+from agentscope_rx.operators._attach_files import attach_files as attach_files
 from agentscope_rx.operators._begin_request import begin_request as begin_request
 from agentscope_rx.operators._call_model import ChunkOperator as ChunkOperator
 from agentscope_rx.operators._call_model import call_model as call_model

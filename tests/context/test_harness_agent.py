@@ -234,6 +234,7 @@ def test_the_default_pipeline_prints() -> None:
         "begin_request",
         "load_materials",
         "load_sources",
+        "attach_files",
         "assemble_request",
         "offload_tool_results",
         "evict_optional_blocks",

@@ -365,6 +365,7 @@ async def test_times_are_told_and_not_written() -> None:
         "begin_request",
         "load_materials",
         "load_sources",
+        "attach_files",
         "assemble_request",
         "offload_tool_results",
         "evict_optional_blocks",

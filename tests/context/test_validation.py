@@ -367,10 +367,11 @@ async def test_the_manifest_of_a_failure_goes_as_far_as_the_request_came() -> No
     (manifest,) = manifests(seen)
     assert "source/s/x" in [item.id for item in manifest.items]
     names = [name for name, _ in manifest.timings]
-    assert names[:6] == [
+    assert names[:7] == [
         "begin_request",
         "load_materials",
         "load_sources",
+        "attach_files",
         "assemble_request",
         "offload_tool_results",
         "evict_optional_blocks",
