@@ -522,6 +522,7 @@ class Agent(ABC, Generic[OptionsT]):
             messages=messages_of(input),
             context=context,
             purposes=tuple(purposes),
+            output=output,
         )
 
     def _pipeline_for(self, output: OutputType | None) -> Pipeline:

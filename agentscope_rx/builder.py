@@ -30,6 +30,7 @@ from agentscope_rx.stores import StateStore
 from agentscope_rx.stores.keys import check_identifier
 from agentscope_rx.tools import Tool, Toolkit
 from agentscope_rx.tools.outputs import OutputSpec, OutputType
+from agentscope_rx.witness import Witness
 from agentscope_rx.workspace.paths import resolve_path
 
 AgentT = TypeVar("AgentT", bound=Agent[Any])
@@ -317,6 +318,15 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """Share clock, ids, threads, sessions and memory with other builders."""
         check_is("runtime", runtime, Runtime, "a Runtime")
         return self._with(runtime=runtime)
+
+    @property
+    def shared_runtime(self) -> Runtime:
+        """The Runtime that all agents of this builder, and of those derived from it, share."""
+        return self._options.runtime
+
+    def witnessed_by(self, witness: Witness | None) -> Self:
+        """Let somebody see all runs, and stand between them and what is outside; None = nobody."""
+        return self._with(witness=witness)
 
     # -- building -------------------------------------------------------------------------------------------
 

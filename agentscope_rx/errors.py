@@ -17,7 +17,8 @@
                                     SourceCancelled, AgentClosed, AgentShuttingDown, RunningLoopError,
                                     CommandStopped
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict, FileEditRefused
-      TestingError                  ScriptEnded, RealRequestRefused, ConformanceFailed
+      TestingError                  ScriptEnded, RealRequestRefused, ConformanceFailed,
+                                    RecordingDamaged, ReplayMismatch
 
 A message says what was wrong, which value it was and what to do about it. `error.code` is the snake-case name
 of the class: it goes into events and log records, where the text of a message never does.
@@ -29,6 +30,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from agentscope_rx.differences import Difference
     from agentscope_rx.interactions import PendingCall
 
 from agentscope_rx.secret_names import without_secrets
@@ -496,6 +498,35 @@ class RealRequestRefused(TestingError):
     def __init__(self, host: str) -> None:
         super().__init__(f"a connection to {host!r} was refused: tests may only talk to this machine")
         self.host = host
+
+
+class RecordingDamaged(TestingError):
+    """A recording cannot be read; it is left as it is.
+
+    Args:
+        file: The file.
+        line: The first line that is not right, from 1.
+        why: What is wrong with it.
+    """
+
+    def __init__(self, file: str, line: int, why: str) -> None:
+        super().__init__(f"{file}, line {line}: {why}; record the run again, or restore the file from a copy")
+        self.file, self.line = file, line
+
+
+class ReplayMismatch(TestingError, AssertionError):
+    """A replayed run does something else than the recorded one.
+
+    Args:
+        message: What, for people; many lines.
+        run: Which run of the recording, from 0.
+        step: In which reasoning step, from 0.
+        differences: What is different, item by item.
+    """
+
+    def __init__(self, message: str, *, run: int = 0, step: int = 0, differences: tuple[Difference, ...] = ()) -> None:
+        super().__init__(message)
+        self.run, self.step, self.differences = run, step, differences
 
 
 class ConformanceFailed(TestingError, AssertionError):

@@ -27,6 +27,7 @@ from agentscope_rx.tasks.projection import TaskProjection
 from agentscope_rx.tasks.todo import todo_write
 from agentscope_rx.tools import Tool, Toolkit
 from agentscope_rx.tools.outputs import OutputSpec, OutputTool
+from agentscope_rx.witness import Witness
 
 Arrangement: TypeAlias = Callable[[Pipeline], Pipeline]
 
@@ -63,6 +64,7 @@ class AgentOptions:
     uncertain_calls: UncertainCalls = UncertainCalls.TELL
     permissions: PermissionContextState = field(default_factory=PermissionContextState)
     stop_on_reject: bool = False
+    witness: Witness | None = None
 
     @property
     def id(self) -> str:

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import reactivex
 from reactivex import Observable, abc
 from reactivex import operators as ops
-from reactivex.disposable import SingleAssignmentDisposable
+from reactivex.disposable import CompositeDisposable, Disposable, SingleAssignmentDisposable
 
 import agentscope_rx.events as ev
 from agentscope_rx.bridge import Scope, SourceTask, running_loop
@@ -49,6 +49,8 @@ from agentscope_rx.state import AgentState, Record
 from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Session, Step
 from agentscope_rx.streams import Sink, loop
 from agentscope_rx.task_state import TaskContextState
+from agentscope_rx.tools.outputs import OutputType
+from agentscope_rx.witness import RunWitness, Touch
 
 _INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."
 _STOPPED_TEXT: Final = "The work was stopped before it was finished, as the program is ending; it can be gone on with."
@@ -70,6 +72,7 @@ class Call:
         messages: The input.
         context: For whom.
         purposes: Which model calls its events tell of.
+        output: The form of the answer; None = a text.
         answers: Answers to tool calls that wait, by their ids.
     """
 
@@ -79,6 +82,7 @@ class Call:
     messages: tuple[Msg, ...]
     context: RuntimeContext
     purposes: tuple[Purpose, ...] = ("reasoning",)
+    output: OutputType | None = None
     answers: Mapping[str, Answer] | None = None
 
     def identity(self) -> RunIdentity:
@@ -174,11 +178,16 @@ class Run:
     """
 
     def __init__(self, call: Call, sink: Sink[ev.AgentEvent]) -> None:
+        witness = call.options.witness
+        self._witness: RunWitness | None = None if witness is None else witness.begins(call, self)
+        if self._witness is not None:
+            call = replace(call, options=replace(call.options, runtime=self._witness.runtime))
         self._call, self._sink = call, sink
         self._runtime, self._options = call.options.runtime, call.options
         self.key = call.options.key_of(call.context)
         self._identity = call.identity()
-        self.emit = Emitter(self._identity, self._runtime, sink.emit, purposes=call.purposes)
+        publish = sink.emit if self._witness is None else self._publish
+        self.emit = Emitter(self._identity, self._runtime, publish, purposes=call.purposes)
         self._loop = asyncio.get_running_loop()
         self._steps_ended: asyncio.Future[Step | None] | None = None
         self._turn_awaited: asyncio.Task[None] | None = None
@@ -202,6 +211,10 @@ class Run:
         """End a run that still waits for its session's turn, with the error; interrupt one that has it."""
         self._from_outside(lambda: self._refuse(error))
 
+    def leave(self) -> None:
+        """The subscriber has left, or the run has ended."""
+        self._touched("leave")
+
     def cancel(self) -> None:
         """End the run at once, as if its subscriber had left."""
         self._from_outside(self._sink.dispose)
@@ -217,13 +230,27 @@ class Run:
         elif not self._loop.is_closed():
             self._loop.call_soon_threadsafe(action)
 
+    def _touched(self, how: Touch) -> None:
+        if self._witness is not None:
+            self._witness.touched(how)
+
+    def _publish(self, event: ev.AgentEvent) -> None:
+        """Hand an event to the subscriber through the witness."""
+        assert self._witness is not None
+        if running_loop() is self._loop:
+            self._witness.event(event, self._sink.emit)
+        else:
+            self._loop.call_soon_threadsafe(self._witness.event, event, self._sink.emit)
+
     def _interrupt(self) -> None:
+        self._touched("interrupt")
         self._interrupted = True
         if self._steps_ended is not None and not self._steps_ended.done():
             self._steps_ended.set_result(None)
             self._steps.dispose()
 
     def _stop(self, error: AgentScopeError) -> None:
+        self._touched("stop")
         self._stopping = True
         if not self._has_turn:
             self._refuse(error)
@@ -241,6 +268,18 @@ class Run:
     # -- the ladder: each rung adds one concern and calls the next ------------------------------------------
 
     async def conduct(self, scheduler: abc.SchedulerBase | None) -> None:
+        """Who sees the run, and its end."""
+        if self._witness is None:
+            await self._in_events(scheduler)
+            return
+        try:
+            await self._in_events(scheduler)
+        except BaseException as error:
+            self._witness.ended(error)
+            raise
+        self._witness.ended(None)
+
+    async def _in_events(self, scheduler: abc.SchedulerBase | None) -> None:
         """First and last event."""
         reply_id = self._identity.reply_id
         self.emit(ev.AgentStart(reply_id=reply_id, session_id=self.key.session_id, name=self._identity.agent_name))
@@ -272,9 +311,13 @@ class Run:
     async def _use_session(self, scheduler: abc.SchedulerBase | None) -> None:
         """The state: loaded before, saved after, whatever happens between."""
         session = await self._call.open_session(self._identity)
+        if self._witness is not None:
+            self._witness.opened(session.state)
         try:
             result = await self._in_session(session, scheduler)
         finally:
+            if self._witness is not None:
+                self._witness.closed(session.state)
             await session.close()
         self.emit(ev.AgentResult(result=result))
 
@@ -500,6 +543,6 @@ def run_of(call: Call, sink: Sink[ev.AgentEvent], *, started: Callable[[Run], No
 
         task = SourceTask(conduct, observer)
         task.when_done(lambda: run.ended.set_result(None))
-        return task
+        return CompositeDisposable(Disposable(run.leave), task)
 
     return Observable(subscribe)

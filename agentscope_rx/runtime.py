@@ -12,8 +12,9 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from datetime import UTC, datetime
 from itertools import count
 from typing import Final, ParamSpec, Protocol, TypeVar, cast
@@ -21,6 +22,7 @@ from weakref import WeakSet
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.gates import SessionGate
+from agentscope_rx.outside import Direct, Outside
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -119,19 +121,43 @@ class Runtime:
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or UniqueIds()
         self.jitter = jitter
+        self.outside: Outside = Direct()
         self._tool_threads = tool_threads
-        self._threads: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
         self._gates: dict[Hashable, SessionGate] = {}
         self._single: dict[object, object] = {}
+        self._own_single: dict[object, object] = {}
+        self._afresh: frozenset[object] = frozenset()
+
+    def seen_through(
+        self,
+        *,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        jitter: Callable[[], float] | None = None,
+        outside: Outside | None = None,
+        afresh: Collection[type] = (),
+    ) -> Runtime:
+        """The same Runtime, sessions, runs and threads included, for whom time or the world outside is another.
+
+        Args:
+            clock: Where time comes from; None = as here.
+            ids: Where ids come from; None = as here.
+            jitter: Chance; None = as here.
+            outside: The way to models, tools and sources; None = as here.
+            afresh: Of what, by class, there is another one in it and in those made from it.
+        """
+        other = copy(self)
+        other.clock, other.ids = clock or self.clock, ids or self.ids
+        other.jitter, other.outside = jitter or self.jitter, outside or self.outside
+        if afresh:
+            other._afresh, other._own_single = frozenset(afresh), {}
+        return other
 
     @property
     def threads(self) -> ThreadPoolExecutor:
         """The threads in which synchronous tools run."""
-        with self._lock:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(self._tool_threads, thread_name_prefix="agentscope-rx-tool")
-            return self._threads
+        return self.single(ThreadPoolExecutor, self._tool_threads, "agentscope-rx-tool")
 
     def gate(self, key: Hashable) -> SessionGate:
         """The gate of one session: who holds it, and who waits.
@@ -159,7 +185,8 @@ class Runtime:
             keywords: More of that.
         """
         key = (make, args, tuple(keywords.items()))
+        single = self._own_single if make in self._afresh else self._single
         with self._lock:
-            if key not in self._single:
-                self._single[key] = make(*args, **keywords)
-            return cast(T, self._single[key])
+            if key not in single:
+                single[key] = make(*args, **keywords)
+            return cast(T, single[key])

@@ -266,7 +266,8 @@ class RunHandle:
     def aside(self) -> RunHandle:
         """The same run for a model call beside the conversation, whose progress is its own."""
         other = RunHandle(self.emit, self._session, context=self.context, runtime=self.runtime, wording=self.wording)
-        other.materials, other._notes, other._beside = self.materials, self._notes, True
+        other.materials, other.running = self.materials, self.running
+        other._notes, other._beside = self._notes, True
         return other
 
     @property

@@ -50,14 +50,16 @@ def call_model(*, execution: ExecutionConfig, chunks: Sequence[ChunkOperator] = 
     """
 
     def stream_of(step: Step) -> Observable[ModelChunk]:
-        request = replace(lay_out(step), connect_timeout=execution.connect_timeout)
+        request, runtime = replace(lay_out(step), connect_timeout=execution.connect_timeout), step.run.runtime
         step.run.note_request(request, step.card.name)
 
         def on_retry(attempt: int, wait: float, error: ProviderError) -> None:
             step.emit(Custom(name="model_retry", value={"attempt": attempt, "wait": wait, "error": error.kind}))
 
         source = from_aiter(
-            lambda: attempts(step.card.model, request, execution, jitter=step.run.runtime.jitter, on_retry=on_retry)
+            lambda: attempts(
+                runtime.outside.model_for(step), request, execution, jitter=runtime.jitter, on_retry=on_retry
+            )
         )
         for operator in chunks:
             source = operator(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from agentscope_rx.context.materials import Materials, WorkspaceMaterial
@@ -36,9 +37,8 @@ def load_materials(*, workspace: Callable[[SessionKey], WorkspaceMaterial] | Non
         if workspace is not None and _MATERIALS not in run.materials:
             who = step.identity
             key = SessionKey(agent_id=who.agent_id, user_id=who.user_id, session_id=who.session_id)
-            run.materials[_MATERIALS] = await workspace(key).load(
-                today=run.runtime.clock.now(), session_id=who.session_id
-            )
+            load = partial(workspace(key).load, today=run.runtime.clock.now(), session_id=who.session_id)
+            run.materials[_MATERIALS] = await run.runtime.outside.reach("materials", load)
         return _filled(step)
 
     @effect_operator

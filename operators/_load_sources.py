@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from reactivex import Observable
@@ -15,6 +16,7 @@ from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.context.sources import Ask, ContextRequest, ContextSource, Loaded, Loader, load_source
 from agentscope_rx.draft import Change
 from agentscope_rx.lifting import Operator, effect_operator
+from agentscope_rx.outside import Outside
 from agentscope_rx.pulling import last
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.step import Step
@@ -47,14 +49,18 @@ def load_sources(*, sources: Sequence[ContextSource], concurrent: bool = False) 
             call_id=step.call_id,
             purpose=step.purpose,
         )
-        return _filled(step, await load_all(request, _asking(step.run.runtime)))
+        runtime = step.run.runtime
+        return _filled(step, await load_all(request, _asking(runtime), runtime.outside))
 
-    async def load_all(request: ContextRequest, ask: Ask) -> list[Loaded]:
+    async def load_all(request: ContextRequest, ask: Ask, outside: Outside) -> list[Loaded]:
+        async def load(source: ContextSource) -> Loaded:
+            return await outside.reach(f"source/{source.name}", partial(load_source, source, request, ask))
+
         if not concurrent:
-            return [await load_source(source, request, ask) for source in sources]
+            return [await load(source) for source in sources]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(load_source(source, request, ask)) for source in sources]
+                tasks = [group.create_task(load(source)) for source in sources]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
         return [task.result() for task in tasks]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from agentscope_rx.compaction.config import ToolResultEvictionConfig
@@ -61,7 +62,8 @@ class ResultMover:
             path = folder.file_for(result)
             try:
                 if not step.dry_run:
-                    await folder.keep(path, text_of(result))
+                    keep = partial(folder.keep, path, text_of(result))
+                    await step.run.runtime.outside.reach(f"file/{path}", keep)
             except OSError as error:
                 logger().warning(FAILED, path=path, error=type(error).__name__)
                 failed.append(self._failure(message, error))
@@ -83,6 +85,7 @@ class ResultMover:
         assert self._config.retention is not None  # its caller has seen to it
         moment = step.run.runtime.clock.now() - self._config.retention
         try:
-            await self._folder(step).drop_older_than(moment, mentioned=mentioned_files(step.history))
+            drop = partial(self._folder(step).drop_older_than, moment, mentioned=mentioned_files(step.history))
+            await step.run.runtime.outside.reach("old files", drop)
         except OSError as error:
             logger().warning("old_tool_results_not_deleted", error=type(error).__name__)

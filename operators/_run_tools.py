@@ -229,7 +229,7 @@ class _Batch:
         started = proposals.now()
         outcome = self._denied_by_now(call)
         if outcome is None and call.id in self.recorded:
-            self.outcomes[call.id] = await recalled(self.step.run, call, self.recorded[call.id])
+            self.outcomes[call.id] = await self._recalled(call, self.recorded[call.id])
             self.reused.append(self.recorded[call.id])
             return
         outcome = outcome or await self._called(call)
@@ -255,16 +255,24 @@ class _Batch:
             proposals=self.proposals,
         )
 
+    async def _recalled(self, call: ToolUseBlock, effect: RecordedEffect) -> ToolOutcome:
+        run = self.step.run
+
+        async def look_up(_: ToolContext) -> ToolOutcome:
+            return await recalled(run, call, effect)
+
+        return await run.runtime.outside.call(call, self._context(call), look_up)
+
     async def _called(self, call: ToolUseBlock) -> ToolOutcome:
         step = self.step
-        outcome = await run_call(
-            self.toolkit,
-            call,
-            self._context(call),
-            active_groups=step.state.tool_context.activated_groups,
-            executor=step.run.runtime.threads,
-            jitter=step.run.runtime.jitter,
-        )
+        runtime = step.run.runtime
+
+        async def run(context: ToolContext) -> ToolOutcome:
+            groups = step.state.tool_context.activated_groups
+            threads, jitter = runtime.threads, runtime.jitter
+            return await run_call(self.toolkit, call, context, active_groups=groups, executor=threads, jitter=jitter)
+
+        outcome = await runtime.outside.call(call, self._context(call), run)
         if outcome.error is not None:
             logger().warning("tool_failed", tool=call.name, error=type(outcome.error).__name__)
         return outcome

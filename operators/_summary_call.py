@@ -155,9 +155,9 @@ class Summariser:
         def on_retry(attempt: int, wait: float, error: ProviderError) -> None:
             step.emit(Custom(name="model_retry", value={"attempt": attempt, "wait": wait, "error": error.kind}))
 
-        jitter = step.run.runtime.jitter
+        model, jitter = step.run.runtime.outside.model_for(step), step.run.runtime.jitter
         try:
-            chunks = attempts(step.card.model, request, self.execution, jitter=jitter, on_retry=on_retry)
+            chunks = attempts(model, request, self.execution, jitter=jitter, on_retry=on_retry)
             async with aclosing(chunks):
                 async for chunk in chunks:
                     writer.take(chunk)

@@ -27,17 +27,17 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
         "__about__ messages events errors usage history blocks requests manifest state records runtime_context"
         " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
-        " loop_local recent task_state permission_context interactions interaction_json secret_names past"
+        " loop_local recent task_state permission_context interactions interaction_json secret_names past differences"
     ),
     "kernel": _names(
-        "gates runtime step bridge portal streams lifting pipeline pulling shared_run event_stream"
+        "gates runtime outside step bridge portal streams lifting pipeline pulling shared_run event_stream"
         " attempts reply_writer"
     ),
     "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),
     "operators": frozenset({"operators"}),
     "top": _names(
-        "pipelines live shutdown session_tools run agent react_agent harness_agent builder options harness_options"
-        " preparation verification agent_files"
+        "pipelines live witness shutdown session_tools run agent react_agent harness_agent builder options"
+        " harness_options preparation verification agent_files"
     ),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),

@@ -1,0 +1,20 @@
+"""Recorded runs as tests: record them once, and run them again through the real pipeline, offline.
+
+with Recorder("fix.jsonl") as recorder:
+    recorder.watch(builder).call("Fix the export.", ctx).run()
+
+replay("fix.jsonl", builder).check()
+"""
+
+from agentscope_rx.differences import Difference as Difference
+from agentscope_rx.errors import RecordingDamaged as RecordingDamaged
+from agentscope_rx.errors import ReplayMismatch as ReplayMismatch
+from agentscope_rx.replay.reading import Recording as Recording
+from agentscope_rx.replay.recorder import Recorder as Recorder
+from agentscope_rx.replay.redaction import DEFAULT_RULES as DEFAULT_RULES
+from agentscope_rx.replay.redaction import Redaction as Redaction
+from agentscope_rx.replay.redaction import SecretRule as SecretRule
+from agentscope_rx.replay.replaying import EventDifference as EventDifference
+from agentscope_rx.replay.replaying import Replayed as Replayed
+from agentscope_rx.replay.replaying import ReplayedRun as ReplayedRun
+from agentscope_rx.replay.replaying import replay as replay
