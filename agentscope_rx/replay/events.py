@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, cast
 
@@ -11,6 +12,9 @@ from agentscope_rx.wire import from_json
 
 _OF_THE_RUN: Final = ("callReplyId", "execution")
 _DELTA: Final = "_DELTA"
+_END: Final = "_END"
+_TEXT: Final = "_TEXT"  # the pieces of a result are `TOOL_RESULT_TEXT_DELTA`, its end is `TOOL_RESULT_END`
+_DIGEST: Final = re.compile(r"[0-9a-f]{12}(?:[0-9a-f]{4})?")
 _BLOCK: Final = ("blockId", "toolCallId")
 
 
@@ -34,18 +38,24 @@ class EventLines:
         for name in _OF_THE_RUN:
             fields.pop(name, None)
         type = str(fields["type"])
-        key = (type.partition("_DELTA")[0].rpartition("_END")[0] or type.partition("_DELTA")[0], _block_of(fields))
+        block = (type.removesuffix(_DELTA).removesuffix(_END).removesuffix(_TEXT), _block_of(fields))
         if type.endswith(_DELTA) and isinstance(fields.get("delta"), str):
-            self._texts.setdefault(_stage(key), []).append(str(fields.pop("delta")))
-        elif type.endswith("_END") and (pieces := self._texts.pop(_stage(key), None)) is not None:
+            self._texts.setdefault(block, []).append(str(fields.pop("delta")))
+        elif type.endswith(_END) and (pieces := self._texts.pop(block, None)) is not None:
             fields["text"] = "".join(pieces)
         return cast("Mapping[str, object]", self._redaction.data(fields))
 
 
+def without_figures(value: object) -> object:
+    """An event without numbers and digests, which are others where a secret was removed."""
+    if isinstance(value, Mapping):
+        return {name: without_figures(each) for name, each in cast("Mapping[str, object]", value).items()}
+    if isinstance(value, list):
+        return [without_figures(each) for each in cast("list[object]", value)]
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return value
+    return "" if isinstance(value, str) and _DIGEST.fullmatch(value) else value if isinstance(value, str) else 0
+
+
 def _block_of(fields: Mapping[str, object]) -> str:
     return "/".join(str(fields[name]) for name in ("replyId", *_BLOCK) if name in fields)
-
-
-def _stage(key: tuple[str, str]) -> tuple[str, str]:
-    """`TOOL_RESULT_TEXT` and `TOOL_RESULT` are one block."""
-    return key[0].removesuffix("_TEXT") if key[0].startswith("TOOL_RESULT") else key[0], key[1]

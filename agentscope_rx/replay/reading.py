@@ -43,6 +43,7 @@ class RecordedCall:
         reached: What came of other things outside, by their name, in order.
         tools: What came of tool calls, by their id, in order.
         events: What it told.
+        exact_events: How many of these were told before the first secret was removed.
         touches: When somebody wanted it to end.
         end: The line of its end.
     """
@@ -55,6 +56,7 @@ class RecordedCall:
     reached: dict[str, deque[Line]] = field(default_factory=dict[str, "deque[Line]"])
     tools: dict[str, deque[Line]] = field(default_factory=dict[str, "deque[Line]"])
     events: list[Line] = field(default_factory=list[Line])
+    exact_events: int = 0
     touches: list[Line] = field(default_factory=list[Line])
     end: Line | None = None
 
@@ -136,6 +138,8 @@ class _Reader:
                 call.tools.setdefault(line["id"], deque()).append(line)
             case "event":
                 call.events.append(line["event"])
+                if line["exact"]:
+                    call.exact_events = len(call.events)
             case "touch":
                 call.touches.append(line)
             case "end":

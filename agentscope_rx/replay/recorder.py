@@ -213,7 +213,8 @@ class RecordedRun:
     def event(self, event: AgentEvent, deliver: Callable[[AgentEvent], None], /) -> None:
         """The run tells its subscriber of something."""
         self._events += 1
-        self.write("event", event=self._lines.data(event))
+        data = self._lines.data(event)
+        self.write("event", event=data, exact=not self.recorder.redaction.found)
         nested, self._delivering = self._delivering, True
         try:
             deliver(event)

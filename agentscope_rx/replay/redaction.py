@@ -91,6 +91,9 @@ class Redaction:
         rules: How they look.
         values: Secrets that are known; default: the values of the environment's variables with secret names.
 
+    Attributes:
+        found: Whether anything was removed so far.
+
     Examples:
         >>> redaction = Redaction(values=["hunter2-hunter2"])
         >>> redaction.text('curl -H "Authorization: Bearer abcdefgh1234"; echo hunter2-hunter2')
@@ -104,6 +107,7 @@ class Redaction:
         known = _environment() if values is None else values
         self._values = tuple(sorted({value for value in known if value}, key=len, reverse=True))
         self._known: dict[str, str] = {}
+        self.found = False
 
     def text(self, text: str) -> str:
         """A text without secrets."""
@@ -118,6 +122,7 @@ class Redaction:
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         self._known[text] = clean
+        self.found = self.found or clean != text
         return clean
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
@@ -156,6 +161,7 @@ class Redaction:
 
     def _field(self, name: str, value: object) -> object:
         if isinstance(value, str) and len(value) >= _SHORTEST and is_secret(name):
+            self.found = self.found or value != REMOVED
             return REMOVED
         return self.data(value)
 

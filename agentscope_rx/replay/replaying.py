@@ -19,6 +19,7 @@ from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import Msg
 from agentscope_rx.portal import refuse_running_loop
 from agentscope_rx.replay.calls import answers_of, messages_from, output_of
+from agentscope_rx.replay.events import without_figures
 from agentscope_rx.replay.reading import Line, RecordedCall, Recording
 from agentscope_rx.replay.recorder import AFRESH, RecordedRun, Recorder
 from agentscope_rx.replay.redaction import DEFAULT_RULES, Redaction, SecretRule
@@ -294,11 +295,12 @@ def _replayed(call: RecordedCall, served: ServedRun) -> ReplayedRun:
         result=served.result,
         error=served.error,
         request_differences=tuple(served.differences),
-        event_differences=tuple(islice(_event_differences(call.events, served.told), _MOST_EVENTS)),
+        event_differences=tuple(islice(_event_differences(call, served.told), _MOST_EVENTS)),
     )
 
 
-def _event_differences(recorded: Sequence[Line], told: Sequence[Line]) -> Iterator[EventDifference]:
-    for number, (before, after) in enumerate(zip_longest(recorded, told, fillvalue=_ABSENT)):
-        if before != after:
-            yield EventDifference(number=number, before=before, after=after)
+def _event_differences(call: RecordedCall, told: Sequence[Line]) -> Iterator[EventDifference]:
+    for number, (before, after) in enumerate(zip_longest(call.events, told, fillvalue=_ABSENT)):
+        if before == after or (number >= call.exact_events and without_figures(before) == without_figures(after)):
+            continue
+        yield EventDifference(number=number, before=before, after=after)
