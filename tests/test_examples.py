@@ -54,6 +54,13 @@ PRINTS = {
         r"^           and: This is reasoning step 1\.$",
         r"^I will write to \[email\]\.$",
     ),
+    "export_fix.py": (
+        r"^PERMISSION_ASKING$",
+        r"^asked: the plan in plans/PLAN\.md is to be approved, and with that planning ends$",
+        r"^done: The export is fixed, and has to be verified\.$",
+        r"^checked: PASSED exit code 0$",
+        r"^Change 42 is done: .* The tests of the export support that\.$",
+    ),
     "long_run.py": (
         r"^requests    250, refused 0$",
         r"^tokens      median [\d,]+, largest [5-6],\d{3}, limit 6,840$",
@@ -62,12 +69,12 @@ PRINTS = {
         r"^picture     long_run\.svg$",
     ),
 }
-#: What examples are drawn with, and no example.
-PARTS = {"token_chart.py"}
+#: What examples are made of or drawn with, and no example.
+PARTS = {"export_agent.py", "export_story.py", "token_chart.py"}
 FIGURES = ("compactions", "offloads")
 ARGUMENTS = {"long_run.py": ("250",)}
-#: One ends its runs early; the other would ask a real model two thousand times.
-SCRIPTED_ONLY = {"cancel.py", "long_run.py"}
+#: One ends its runs early, one needs its steps in order, and one would ask a real model two thousand times.
+SCRIPTED_ONLY = {"cancel.py", "export_fix.py", "long_run.py"}
 
 
 def run(name: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:

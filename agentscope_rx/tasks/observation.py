@@ -12,6 +12,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from agentscope_rx.events import ToolResultEnd
 from agentscope_rx.frozen import frozen
 from agentscope_rx.messages import ToolResultBlock, ToolResultState
 from agentscope_rx.state import AgentState
@@ -106,7 +107,7 @@ def evidence_of(state: AgentState, action_id: str) -> Evidence | None:
     for exchange in chain.from_iterable((state.context, *replaced)):
         for message in exchange.messages[1:]:
             result = message.tool_result
-            observation = None if result is None else _observation(result)
+            observation = None if result is None else observation_of(result)
             if result is None or observation is None or observation.action_id != action_id:
                 continue
             if observation.output_digest == _digest(result):
@@ -114,8 +115,9 @@ def evidence_of(state: AgentState, action_id: str) -> Evidence | None:
     return None
 
 
-def _observation(result: ToolResultBlock) -> Observation | None:
-    given = result.metadata.get(OBSERVATION)
+def observation_of(source: ToolResultBlock | ToolResultEnd) -> Observation | None:
+    """What was noted about the action behind a result, or behind the event that ends it; None where nothing was."""
+    given = (source.metadata or {}).get(OBSERVATION)
     try:
         return None if given is None else _observation_adapter().validate_python(given)
     except ValidationError:

@@ -12,6 +12,7 @@ from agentscope_rx.messages import ToolUseBlock
 from agentscope_rx.permissions.decision import PASSTHROUGH, PermissionDecision, session_only
 from agentscope_rx.task_state import PlanModeContextState
 from agentscope_rx.tasks.config import PlanModeConfig
+from agentscope_rx.tasks.requirements import PROPOSE_TOOL
 from agentscope_rx.tasks.todo import TODO_TOOL
 from agentscope_rx.tools import Tool, ToolContext, Toolkit, tool
 from agentscope_rx.wire import clean_text
@@ -21,7 +22,7 @@ PLAN_ENTER: Final = "plan_enter"
 PLAN_WRITE: Final = "plan_write"
 PLAN_EXIT: Final = "plan_exit"
 SHELL_TOOL: Final = "execute"
-_ALLOWED: Final = frozenset({PLAN_ENTER, PLAN_WRITE, TODO_TOOL})
+_ALLOWED: Final = frozenset({PLAN_ENTER, PLAN_WRITE, TODO_TOOL, PROPOSE_TOOL})
 _RULES_PRIORITY: Final = 100
 _DENIED: Final = (
     "this session is planning, and {} is no tool that only reads; what the plan says is done after its approval, which "
@@ -30,9 +31,10 @@ _DENIED: Final = (
 _APPROVAL: Final = "the plan in {} is to be approved, and with that planning ends"
 _NO_PLAN: Final = "planning is to end, although no plan was written"
 _PLANNING: Final = (
-    "You are planning. Nothing may be changed: only tools that read, todo_write and plan_write work, and every other "
-    "call is denied. Find out what you need, ask the user where information is missing, and write the plan with "
-    "plan_write, which puts it into {}. When it is complete, ask for its approval with plan_exit."
+    "You are planning. Nothing may be changed: only tools that read work, and those for the to-do list, for proposals "
+    "and for the plan; every other call is denied. Find out what you need, ask the user where information is missing, "
+    "and write the plan with plan_write, which puts it into {}. When it is complete, ask for its approval with "
+    "plan_exit."
 )
 _SHELL_HINT: Final = "Commands may be run with execute, so long as they only look and change nothing."
 _BUILDING: Final = (

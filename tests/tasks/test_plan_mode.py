@@ -87,6 +87,7 @@ KIT = Toolkit.of(
     *Hands().tools,
     *plan_tools(PlanModeConfig(), lambda context: InMemoryWorkspace()),
     schema_tool("todo_write", "A list.", {}),
+    schema_tool("task_requirement_propose", "Propose.", {}),
     schema_tool("pay", "Pay.", {}),
 )
 
@@ -99,6 +100,7 @@ KIT = Toolkit.of(
         ("execute", "deny"),
         ("pay", "deny"),
         ("todo_write", "passthrough"),
+        ("task_requirement_propose", "passthrough"),
         ("plan_enter", "passthrough"),
         ("plan_write", "passthrough"),
         ("plan_exit", "ask"),
