@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from agentscope_rx.interactions import approve as approve
     from agentscope_rx.interactions import reject as reject
     from agentscope_rx.manifest import ContextManifest as ContextManifest
+    from agentscope_rx.memory import FlushTrigger as FlushTrigger
+    from agentscope_rx.memory import MemoryConfig as MemoryConfig
     from agentscope_rx.messages import GenerateReason as GenerateReason
     from agentscope_rx.messages import Msg as Msg
     from agentscope_rx.messages import Role as Role
@@ -91,6 +93,8 @@ _HOME = {
     "approve": "agentscope_rx.interactions",
     "reject": "agentscope_rx.interactions",
     "ContextManifest": "agentscope_rx.manifest",
+    "FlushTrigger": "agentscope_rx.memory",
+    "MemoryConfig": "agentscope_rx.memory",
     "GenerateReason": "agentscope_rx.messages",
     "Msg": "agentscope_rx.messages",
     "Role": "agentscope_rx.messages",

@@ -12,6 +12,7 @@ from typing import Final, Generic, Self, TypeVar
 
 from reactivex import Observable
 
+from agentscope_rx.background_work import PATIENCE, BackgroundWork
 from agentscope_rx.errors import AgentClosed, InvalidOption, ReentrantCall, StateConflict, UncertainToolCalls
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
@@ -143,7 +144,9 @@ class Agent(ABC, Generic[OptionsT]):
             context: For whom.
             output: The form of the answer, as in `call`.
             purposes: Which model calls to hear of: `reasoning`, and those beside the conversation, `summary` and
-                `memory`, whose events (their `context_build` too) say so in `metadata["purpose"]`.
+                `memory`, whose events (their `context_build` too) say so in `metadata["purpose"]`. With `memory` the
+                stream ends when what the call has begun in the background for it has ended, which is after
+                `AGENT_RESULT`.
         """
         return self._events(self.prepared_call(input, context, purposes=purposes, output=output), "stream_events(...)")
 
@@ -485,15 +488,19 @@ class Agent(ABC, Generic[OptionsT]):
         """Refuse all later calls; runs that are open go on."""
         self._closed = True
 
-    async def close(self, *, grace: float = 0.0) -> None:
+    async def close(self, *, grace: float = 0.0, background: float | None = PATIENCE) -> None:
         """Interrupt open runs, wait up to 5 s for them, then cancel what is left. Later calls are refused.
 
         Args:
             grace: Seconds that runs have before that, to come to where they can stop: until the model has answered,
                 or the tools are done.
+            background: Seconds to wait for what goes on in the background, such as a memory that is being written,
+                before that is cancelled too. None = not at all: it goes on, and `shut_down(runtime)` waits for it.
         """
         self.refuse()
         await end_runs(self._open_runs, AgentClosed(_CLOSED), grace=grace)
+        if background is not None:
+            await self.options.runtime.single(BackgroundWork).finish(self, patience=background)
 
     async def __aenter__(self) -> Self:
         return self
@@ -523,6 +530,7 @@ class Agent(ABC, Generic[OptionsT]):
             context=context,
             purposes=tuple(purposes),
             output=output,
+            owner=self,
         )
 
     def _pipeline_for(self, output: OutputType | None) -> Pipeline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -98,6 +99,10 @@ class AgentFiles:
     def of_call(self, context: ToolContext) -> WorkspaceFS:
         """The workspace as the session sees it that makes a tool call."""
         return self.of(_key_of(context))
+
+    def scope_of(self, key: SessionKey) -> Hashable:
+        """What is the same for the sessions that work on the same files."""
+        return self.folder or self.workspace, self._sessions.folder_of(key)
 
     def are_apart(self, key: SessionKey) -> bool:
         """Whether a session has files that not all share."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypedDict, cast
 
 import reactivex
@@ -347,7 +348,11 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         *,
         output: OutputType | None = None,
     ) -> Reply:
-        """Ask an agent that is made for this call and closed at its end; arguments as in `ReActAgent.call`."""
+        """Ask an agent that is made for this call and closed at its end; arguments as in `ReActAgent.call`.
+
+        What goes on in the background then is the Runtime's: `shut_down(runtime)` waits for it, and after a blocking
+        `run()` the exit of the interpreter does.
+        """
         return reply_of(self.stream_events(input, context, output=output))
 
     def stream_events(
@@ -394,7 +399,7 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
 
         def one_agent(_: object) -> Observable[T]:
             agent = self.build()
-            return use(agent).pipe(_and_then(agent.close), ops.finally_action(agent.refuse))
+            return use(agent).pipe(_and_then(partial(agent.close, background=None)), ops.finally_action(agent.refuse))
 
         return reactivex.defer(one_agent)
 

@@ -18,6 +18,7 @@ from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, SourceF
 from agentscope_rx.context.sources import ContextSource, Loader
 from agentscope_rx.errors import InvalidOption, PathRefused
 from agentscope_rx.harness_options import HarnessOptions
+from agentscope_rx.memory import MemoryConfig
 from agentscope_rx.messages import Msg
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.pipelines import harness_pipeline
@@ -55,6 +56,9 @@ class HarnessKeywords(BuilderKeywords, total=False):
     task_context: TaskContextOptions | Mapping[str, Any] | None
     enable_plan_mode: PlanModeConfig | Mapping[str, Any] | bool | None
     session_tools: bool
+    memory: MemoryConfig | Mapping[str, Any] | None
+    memory_hooks: bool
+    memory_tools: bool
     compaction: CompactionConfig | Mapping[str, Any] | None
     tool_result_eviction: ToolResultEvictionConfig | Mapping[str, Any] | None
 
@@ -428,6 +432,51 @@ class HarnessBuilder(AgentBuilder[HarnessAgent, HarnessOptions]):
         `session_history` and `session_search`, where no tool of yours has the name. Off by default."""
         check_is("session_tools", offered, bool, "True or False")
         return self._with(session_tools=offered)
+
+    def memory(self, config: MemoryConfig | Mapping[str, Any] | EllipsisType | None = ..., /, **options: Any) -> Self:
+        """Let the agent remember over sessions; off by default.
+
+        At the end of a call, and before messages give way to a summary, a model writes down the facts that will
+        matter later, in `memory/YYYY-MM-DD.md`; from time to time one makes `MEMORY.md` of them, which every request
+        shows. All of that happens in the background: no answer waits for it. The model gets `memory_search`,
+        `memory_get` and `memory_save`, where no tool of yours has the name.
+
+        Args:
+            config: A `MemoryConfig`, or its options as a mapping; None = nothing is remembered. `MEMORY.md` is shown
+                all the same.
+            options: The same as keywords: `memory(flush_trigger=FlushTrigger.throttled(timedelta(minutes=10)))`.
+
+        Raises:
+            InvalidOption: An option is wrong, or both ways were used.
+        """
+        made = _configured("memory", MemoryConfig, config, options)
+        if made is not None and made.model is not None:
+            made = made.model_copy(update={"model": resolved("memory.model", made.model)})
+        return self._with(memory=made)
+
+    def memory_hooks(self, used: bool) -> Self:
+        """Whether the end of a call has facts written down and merged; where there is a memory, it does."""
+        check_is("memory_hooks", used, bool, "True or False")
+        return self._with(memory_hooks=used)
+
+    def disable_memory_hooks(self) -> Self:
+        """Do nothing for the memory at the end of calls.
+
+        What is written down before messages give way to a summary is `flush_before_compact` of the compaction's to
+        say. With `disable_memory_tools` too, `MEMORY.md` is not shown.
+        """
+        return self.memory_hooks(False)
+
+    def memory_tools(self, offered: bool) -> Self:
+        """Whether the model may search, read and save memories, and look at earlier conversations where there are
+        `session_tools`."""
+        check_is("memory_tools", offered, bool, "True or False")
+        return self._with(memory_tools=offered)
+
+    def disable_memory_tools(self) -> Self:
+        """Offer no tools for the memory, nor for earlier conversations. With `disable_memory_hooks` too, `MEMORY.md`
+        is not shown."""
+        return self.memory_tools(False)
 
     def environment_memory(self, text: str) -> Self:
         """A text for the environment section of the System message."""

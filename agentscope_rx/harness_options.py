@@ -26,7 +26,10 @@ from agentscope_rx.context.materials import (
 from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, memory_knowledge_rest
 from agentscope_rx.context.sources import ContextSource
 from agentscope_rx.errors import InvalidOption, PathRefused
-from agentscope_rx.operators import Summariser
+from agentscope_rx.memory import MemoryConfig
+from agentscope_rx.memory.tools import GUIDANCE as MEMORY_GUIDANCE
+from agentscope_rx.memory.tools import memory_tools
+from agentscope_rx.operators import MemoryKeeper, Summariser
 from agentscope_rx.options import AgentOptions
 from agentscope_rx.requests import Model
 from agentscope_rx.runtime_context import RuntimeContext
@@ -75,6 +78,9 @@ class HarnessOptions(AgentOptions):
     task_context: TaskContextOptions = field(default_factory=TaskContextOptions)
     plan_mode: PlanModeConfig | None = None
     session_tools: bool = False
+    memory: MemoryConfig | None = None
+    memory_hooks: bool = True
+    memory_tools: bool = True
     compaction: CompactionConfig | None = field(default_factory=CompactionConfig)
     tool_result_eviction: ToolResultEvictionConfig | None = field(default_factory=ToolResultEvictionConfig)
 
@@ -175,6 +181,7 @@ class HarnessOptions(AgentOptions):
             additional_files=self.additional_files,
             max_tokens=self.max_context_tokens,
             environment_memory=self.environment_memory,
+            memory=self.memory_hooks or self.memory_tools,
         )
 
     @property
@@ -187,15 +194,22 @@ class HarnessOptions(AgentOptions):
         return (*super().own_tools, *proposing, *planning, *free)
 
     def _working(self) -> Iterator[SessionTool]:
-        """The tools for files, commands and earlier conversations."""
+        """The tools for files, commands, earlier conversations and what is remembered of them."""
         files = self.agent_files
         if self.filesystem_tools:
             fixed = files.read_only or self.filesystem_tools == "read_only"
             yield from session_file_tools(files.of_call, read_only=fixed)
         if files.shell is not None:
             yield session_shell_tool(files.shell, files.refuses_commands)
-        if self.session_tools:
+        if self.session_tools and self.memory_tools:
             yield from session_tools(self.session_store, self.id, self._key_with)
+        if self._remembering:
+            yield from memory_tools(files.of_call, self.runtime.clock.now)
+
+    @property
+    def _remembering(self) -> bool:
+        """Whether the model has tools for its memory."""
+        return self.memory is not None and self.memory_tools
 
     def _offered(self, tools: Toolkit) -> Toolkit:
         config = self.agent_files.tools_config() if self.reads_tools_config else self.tools_config
@@ -214,13 +228,31 @@ class HarnessOptions(AgentOptions):
     def guidance(self) -> tuple[ContextBlock, ...]:
         """What the model is told about them."""
         proposing = (guidance_block("requirements", requirements.GUIDANCE),) if self.task_context.proposals else ()
-        return (*super().guidance, *proposing)
+        remembering = (guidance_block("memory", MEMORY_GUIDANCE),) if self._remembering else ()
+        return (*super().guidance, *proposing, *remembering)
 
     @property
     def tasks(self) -> TaskProjection | None:
         """Shows the session's task; None where none of it is to be shown."""
         shown = self.task_list or self.task_context.shows_scope
         return TaskProjection(options=self.task_context) if shown else None
+
+    @property
+    def memory_keeper(self) -> MemoryKeeper | None:
+        """Who remembers over sessions; None = nobody."""
+        config = self.memory
+        if config is None:
+            return None
+        return MemoryKeeper(
+            config=config,
+            files_of=self.agent_files.of,
+            scope_of=self.agent_files.scope_of,
+            execution=self.execution,
+            policy=self.context_policy,
+            options=self.generate_options,
+            card=self._card_of(config.model),
+            at_call_end=self.memory_hooks,
+        )
 
     def check(self) -> None:
         """Refuse what could never be sent.
@@ -247,14 +279,17 @@ class HarnessOptions(AgentOptions):
 
     def summariser(self, config: CompactionConfig) -> Summariser:
         """Who writes summaries."""
-        model = config.model
-        assert not isinstance(model, str)  # the builder has found the model that a string names
         return Summariser(
             template=config.summary_prompt,
             execution=self.execution,
             policy=self.context_policy,
-            card=None if model is None else ModelCard.of(model, self.counter_of(model), own=False),
+            card=self._card_of(config.model),
         )
+
+    def _card_of(self, model: Model | str | None) -> ModelCard | None:
+        """The card of a model that is asked beside the conversation; None = the agent's own is."""
+        assert not isinstance(model, str)  # the builder has found the model that a string names
+        return None if model is None else ModelCard.of(model, self.counter_of(model), own=False)
 
 
 def _check_name(option: str, name: str, taken: list[str]) -> None:

@@ -11,7 +11,7 @@ from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.context.counting import RequestCounter, counter_for
 from agentscope_rx.context.materials import guidance_block
 from agentscope_rx.errors import InvalidOption
-from agentscope_rx.operators import ChunkOperator, SystemPrompt
+from agentscope_rx.operators import ChunkOperator, MemoryKeeper, SystemPrompt
 from agentscope_rx.permission_context import PermissionContextState, PermissionMode
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions, Model
@@ -109,6 +109,11 @@ class AgentOptions:
     def planning(self) -> PlanModeConfig:
         """How a session plans that does."""
         return PlanModeConfig()
+
+    @property
+    def memory_keeper(self) -> MemoryKeeper | None:
+        """Who remembers over sessions; None = nobody."""
+        return None
 
     @property
     def counter(self) -> RequestCounter:

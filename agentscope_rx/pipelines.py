@@ -89,6 +89,7 @@ def _shortening(options: HarnessOptions) -> Iterator[Operator]:
             policy=policy,
             summariser=options.summariser(compaction),
             can_offload=eviction is not None,
+            memory=options.memory_keeper if compaction.flush_before_compact else None,
         )
     if eviction is not None:
         yield op.offload_to_fit(config=eviction, policy=policy, workspace=options.files)

@@ -48,6 +48,11 @@ class Portal:
                 threading.Thread(target=self._loop.run_forever, name=_NAME, daemon=True).start()
             return self._loop
 
+    @property
+    def started(self) -> asyncio.AbstractEventLoop | None:
+        """The background loop; None where nobody has used it yet."""
+        return self._loop
+
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the background loop and wait for it here.
 

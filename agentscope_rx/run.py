@@ -74,6 +74,7 @@ class Call:
         purposes: Which model calls its events tell of.
         output: The form of the answer; None = a text.
         answers: Answers to tool calls that wait, by their ids.
+        owner: Whose is what goes on in the background when the run has ended.
     """
 
     options: AgentOptions
@@ -84,6 +85,7 @@ class Call:
     purposes: tuple[Purpose, ...] = ("reasoning",)
     output: OutputType | None = None
     answers: Mapping[str, Answer] | None = None
+    owner: object = None
 
     def identity(self) -> RunIdentity:
         """A new run's identity."""
@@ -162,7 +164,14 @@ class Call:
     def handle(self, emit: Emitter, session: Session) -> RunHandle:
         """What the steps of a run hold on to."""
         options = self.options
-        handle = RunHandle(emit, session, context=self.context, runtime=options.runtime, wording=self.pipeline.wording)
+        handle = RunHandle(
+            emit,
+            session,
+            context=self.context,
+            runtime=options.runtime,
+            wording=self.pipeline.wording,
+            owner=self.owner,
+        )
         known = options.runtime.single(RequestCache).find(options.store, options.key_of(self.context))
         if known is not None:
             handle.previous_request, handle.pressure_level = known
@@ -195,6 +204,7 @@ class Run:
         self._interrupted = self._has_turn = self._stopping = self._stopped = self._taken_in = False
         self._refused: AgentScopeError | None = None
         self._handle: RunHandle | None = None
+        self._last: Step | None = None
         self.ended: Future[None] = Future()
 
     # -- from outside, from any thread ----------------------------------------------------------------------
@@ -285,6 +295,7 @@ class Run:
         self.emit(ev.AgentStart(reply_id=reply_id, session_id=self.key.session_id, name=self._identity.agent_name))
         try:
             await self._take_turn(scheduler)
+            await self._tell_of_memory()
         except Exception:
             self.emit(ev.AgentEnd(reply_id=reply_id))
             raise
@@ -319,7 +330,20 @@ class Run:
             if self._witness is not None:
                 self._witness.closed(session.state)
             await session.close()
+        self._remember(result)
         self.emit(ev.AgentResult(result=result))
+
+    def _remember(self, result: Msg) -> None:
+        """Begin what the end of a call makes due for the memory: in the background, so that nobody waits for it."""
+        keeper = self._options.memory_keeper
+        if keeper is not None and self._last is not None and _status(result.reason) == "completed":
+            keeper.after_call(self._last)
+
+    async def _tell_of_memory(self) -> None:
+        """Whoever wants to hear of the memory hears all of it; the session is another call's meanwhile."""
+        begun = () if self._handle is None else self._handle.background
+        if begun and "memory" in self._call.purposes:
+            await asyncio.wait(map(asyncio.wrap_future, begun))
 
     async def _in_session(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """What happens between opening and closing: all of it is recorded, and kept whatever happens."""
@@ -357,6 +381,7 @@ class Run:
             if run.previous_request is not None:
                 known = (run.previous_request, run.pressure_level)
                 self._runtime.single(RequestCache).keep(self._options.store, self.key, known)
+        self._last = last
         if last is None or self._stopped:
             text = CLOSED_TEXT if last is None else NOT_RUN_TEXT
             self._close_calls(session, session.state.context.open_calls, text=text)

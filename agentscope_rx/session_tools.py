@@ -18,11 +18,11 @@ from agentscope_rx.session.reading import Said, said_in
 from agentscope_rx.stores import SessionKey, SessionStore
 from agentscope_rx.tools import ToolContext, tool
 from agentscope_rx.tools.arguments import InvalidArguments
+from agentscope_rx.tools.matching import matcher
 from agentscope_rx.tools.session_tool import SessionTool
 from agentscope_rx.tools.tool import FunctionTool
 from agentscope_rx.wire import to_json
 
-_MODES: Final = ("phrase", "all", "any")
 _LAST: Final = 20
 _MOST_MESSAGES: Final = 200
 _RESULTS: Final = 10
@@ -96,7 +96,7 @@ class PastSessions:
             maxResults: How many messages at most; 10 if left out, at most 50.
             matchMode: `phrase`: the query as it is. `all`: all of its words in one message. `any`: one of them.
         """
-        wanted = _wanted(query, matchMode)
+        wanted = matcher(query, matchMode)
         keys = await self._keys(None if agentId is None else self._agent(agentId))
         limit = min(maxResults if maxResults > 0 else _RESULTS, _MOST_RESULTS)
         found, unread = list[dict[str, Any]](), 0
@@ -175,22 +175,6 @@ def session_tools(
 
 
 # -- words --------------------------------------------------------------------------------------------------
-
-
-def _wanted(query: str, mode: str) -> Callable[[str], bool]:
-    words = query.lower().split()
-    if not words:
-        raise InvalidArguments("query: must not be blank")
-    match mode:
-        case "phrase":
-            phrase = query.lower().strip()
-            return lambda text: phrase in text
-        case "all":
-            return lambda text: all(word in text for word in words)
-        case "any":
-            return lambda text: any(word in text for word in words)
-        case _:
-            raise InvalidArguments(f"matchMode: should be one of {', '.join(_MODES)}, got {mode!r}")
 
 
 def _texts(message: Msg) -> Iterator[str]:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Protocol
 
+from agentscope_rx.background_work import BackgroundWork
 from agentscope_rx.errors import AgentScopeError, AgentShuttingDown, InvalidOption
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.logs import logger
@@ -101,7 +102,8 @@ async def shut_down(runtime: Runtime, *, grace: float = GRACE) -> None:
 
     A run goes on until its model has answered or its tools are done. What it has is saved, its session is released,
     and its result says that it was interrupted: `agent.call(None, context)` goes on with it in the next process. What
-    is not there within the grace is interrupted, and cancelled 5 s later.
+    is not there within the grace is interrupted, and cancelled 5 s later. Work in the background, such as a memory that
+    is being written, has 5 s more.
 
     Args:
         runtime: The Runtime.
@@ -119,6 +121,7 @@ async def shut_down(runtime: Runtime, *, grace: float = GRACE) -> None:
     changes = shutdown.open_changes()
     if changes:
         await asyncio.wait(map(asyncio.wrap_future, changes), timeout=LAST_MOMENTS)
+    await runtime.single(BackgroundWork).finish(patience=LAST_MOMENTS)
     logger().info("shutdown_done", left=len(shutdown.open_runs()))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
+from concurrent.futures import Future
 from dataclasses import field, replace
 from enum import StrEnum
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
+from agentscope_rx.background_work import BackgroundWork
 from agentscope_rx.compactions import CompactionDecision
 from agentscope_rx.draft import Change, RequestDraft, TextFunction
 from agentscope_rx.events import PURPOSE_KEY, AgentEvent, Execution, stamp
@@ -207,6 +209,7 @@ class RunHandle:
         retry_told: Whether a guard has told already why the request begins again.
         proposals: What the tools that are at work have changed of the session's task; None while none is.
         stopping: Whether the run is to end before its tools begin, or before its next step.
+        background: What is done when the work has ended that was begun for this run and may outlive it.
 
     Args:
         emit: Publishes an event.
@@ -214,6 +217,7 @@ class RunHandle:
         context: What the application handed along.
         runtime: Clock, ids and threads.
         wording: How requests of this run word their texts: the text operators of the pipeline, in order.
+        owner: Whose work in the background is: who closes it waits for that. Default None: nobody does.
     """
 
     __slots__ = (
@@ -223,12 +227,14 @@ class RunHandle:
         "_session",
         "acted",
         "answer_begun",
+        "background",
         "context",
         "emit",
         "estimated_tokens",
         "furthest",
         "manifest",
         "materials",
+        "owner",
         "pressure_level",
         "previous_request",
         "proposals",
@@ -247,9 +253,11 @@ class RunHandle:
         context: RuntimeContext,
         runtime: Runtime,
         wording: tuple[TextFunction, ...] = (),
+        owner: object = None,
     ) -> None:
         self.emit, self._session = emit, session
-        self.context, self.runtime, self.wording = context, runtime, wording
+        self.context, self.runtime, self.wording, self.owner = context, runtime, wording, owner
+        self.background: list[Future[None]] = []
         self._begun = self.acted = _NONE_YET
         self._notes: list[tuple[ModelRequest, str, ContextManifest | None]] = []
         self._beside = False
@@ -265,10 +273,25 @@ class RunHandle:
 
     def aside(self) -> RunHandle:
         """The same run for a model call beside the conversation, whose progress is its own."""
-        other = RunHandle(self.emit, self._session, context=self.context, runtime=self.runtime, wording=self.wording)
-        other.materials, other.running = self.materials, self.running
+        other = RunHandle(
+            self.emit,
+            self._session,
+            context=self.context,
+            runtime=self.runtime,
+            wording=self.wording,
+            owner=self.owner,
+        )
+        other.materials, other.running, other.background = self.materials, self.running, self.background
         other._notes, other._beside = self._notes, True
         return other
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin work that nobody of this run waits for, and that may outlive it.
+
+        Args:
+            work: What it raises is logged. It has this run's way out as long as somebody listens there.
+        """
+        self.background.append(self.runtime.single(BackgroundWork).start(work, owner=self.owner))
 
     @property
     def state(self) -> AgentState:

@@ -50,6 +50,7 @@ from agentscope_rx.operators._evict_optional_blocks import evict_optional_blocks
 from agentscope_rx.operators._fallback import fallback as fallback
 from agentscope_rx.operators._load_materials import load_materials as load_materials
 from agentscope_rx.operators._load_sources import load_sources as load_sources
+from agentscope_rx.operators._memory_call import MemoryKeeper as MemoryKeeper
 from agentscope_rx.operators._offer_output import offer_output as offer_output
 from agentscope_rx.operators._offer_output import without_output_format as without_output_format
 from agentscope_rx.operators._offload_to_fit import offload_to_fit as offload_to_fit

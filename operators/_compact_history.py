@@ -14,6 +14,7 @@ from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.history import Exchange, History, Measure
 from agentscope_rx.lifting import Operator
 from agentscope_rx.operators._compaction import NAME, Attempt, with_remembered
+from agentscope_rx.operators._memory_call import MemoryKeeper
 from agentscope_rx.operators._summary_call import Summariser
 from agentscope_rx.request_tokens import fixed_tokens, text_tokens
 from agentscope_rx.step import Step
@@ -24,7 +25,12 @@ _RESULT_OVERHEAD: Final = 128  # what a result that has moved to a file still co
 
 
 def compact_history(
-    *, config: CompactionConfig, policy: ContextPolicy, summariser: Summariser, can_offload: bool = True
+    *,
+    config: CompactionConfig,
+    policy: ContextPolicy,
+    summariser: Summariser,
+    can_offload: bool = True,
+    memory: MemoryKeeper | None = None,
 ) -> Operator:
     """Let older messages give way to a summary where there is no room for them, or where it pays.
 
@@ -41,6 +47,7 @@ def compact_history(
         policy: How large a request may be.
         summariser: Who writes summaries.
         can_offload: Whether results that leave no room can still move into files.
+        memory: Who writes down the facts of what gives way; None = nobody. No step waits for that.
 
     Emits:
         `CUSTOM compaction_start`, then `compaction_end` with figures before and after, or `compaction_failed` with a
@@ -54,7 +61,7 @@ def compact_history(
         step = with_remembered(step)
         now = _situation(step, counter, policy)
         trigger = trigger_of(config, now)
-        attempt = Attempt(step, config, now=now, trigger=trigger)
+        attempt = Attempt(step, config, now=now, trigger=trigger, memory=memory)
         if not trigger:
             return attempt.left(CompactionOutcome.NOT_NEEDED)
         objection = objection_to(config, now, trigger, attempt.plan)

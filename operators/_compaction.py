@@ -28,7 +28,9 @@ from agentscope_rx.history import Exchange, History
 from agentscope_rx.lifting import proposed
 from agentscope_rx.logs import logger
 from agentscope_rx.messages import Msg
-from agentscope_rx.operators._summary_call import Notes, Summariser, SummaryRefused
+from agentscope_rx.operators._aside_call import AnswerRefused
+from agentscope_rx.operators._memory_call import MemoryKeeper
+from agentscope_rx.operators._summary_call import Notes, Summariser
 from agentscope_rx.request_tokens import text_tokens
 from agentscope_rx.step import Step
 
@@ -41,8 +43,16 @@ _PLACEHOLDER: Final = "summary "
 class Attempt:
     """One look at one history: what was planned, and what came of it."""
 
-    def __init__(self, step: Step, config: CompactionConfig, *, now: Situation, trigger: str) -> None:
-        self.step, self.config, self.now, self.trigger = step, config, now, trigger
+    def __init__(
+        self,
+        step: Step,
+        config: CompactionConfig,
+        *,
+        now: Situation,
+        trigger: str,
+        memory: MemoryKeeper | None = None,
+    ) -> None:
+        self.step, self.config, self.now, self.trigger, self.memory = step, config, now, trigger, memory
         assert step.card.counter is not None  # its caller has seen to it
         self.counter = step.card.counter
         self.id = ""
@@ -83,7 +93,7 @@ class Attempt:
         try:
             await self._tell_before()
             return await self._by_strategy() or await self._by_summary(summariser)
-        except SummaryRefused as refusal:
+        except AnswerRefused as refusal:
             return self._given_up(CompactionOutcome.REFUSED, str(refusal), refusal)
         except Exception as error:
             code = error.code if isinstance(error, AgentScopeError) else type(error).__name__
@@ -94,6 +104,8 @@ class Attempt:
         return {"messages_before": self.now.messages, "tokens_before": self.now.tokens}
 
     async def _tell_before(self) -> None:
+        if self.memory is not None:
+            self.memory.before_compaction(self.step, self.plan.summarised, self.trigger)
         if self.config.before is None:
             return
         fresh = [each for each in self.plan.summarised if not is_summary(each.messages[0])]
@@ -132,7 +144,7 @@ class Attempt:
         self._check_gain(self.plan.tokens - tokens, self.plan.tokens)
         required = missing_headings(notes.text, self.config.required_headings)
         if required:
-            raise SummaryRefused(f"missing_heading:{required[0]}")
+            raise AnswerRefused(f"missing_heading:{required[0]}")
         history, _ = self._with_summary(notes.text, model := summariser.model_for(self.step))
         figures = {"model": model, "summary_tokens": tokens, "replaced_tokens": self.plan.tokens}
         step = self._done(history, CompactionOutcome.DONE, notes=notes, **figures)
@@ -141,7 +153,7 @@ class Attempt:
 
     def _check_gain(self, gain: int, replaced: int) -> None:
         if gain < least_gain(self.config, self.trigger, replaced):
-            raise SummaryRefused("no_gain")
+            raise AnswerRefused("no_gain")
 
     def _shown(self) -> Sequence[Exchange]:
         """What is summarised, in the words in which this request shows it."""
@@ -165,7 +177,7 @@ class Attempt:
         """The step with the shorter history, once no rule is broken."""
         before = self.step.history
         if broken := broken_rules(before, history):
-            raise SummaryRefused(f"breaks_rule:{broken[0]}")
+            raise AnswerRefused(f"breaks_rule:{broken[0]}")
         step = proposed(self.step, history, NAME)
         decision = replace(
             self._decision(outcome, **figures),

@@ -31,7 +31,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     ),
     "kernel": _names(
         "gates runtime outside step bridge portal streams lifting pipeline pulling shared_run event_stream"
-        " attempts reply_writer"
+        " attempts reply_writer background_work"
     ),
     "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),
     "operators": frozenset({"operators"}),
@@ -75,6 +75,9 @@ SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
         ("context", "tokens"),
         ("context", "workspace"),
         ("memory", "workspace"),
+        ("memory", "tools"),
+        ("memory", "permissions"),
+        ("memory", "compaction"),  # untrusted text is quoted in one way
         ("workspace", "stores"),  # ids become names of folders in one way
         ("__main__", "cli"),
     }

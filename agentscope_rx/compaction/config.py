@@ -136,6 +136,7 @@ class CompactionConfig(BaseModel):
         truncate_args: Whether long arguments of old calls are cut before; None = no.
         prune: Whether the middle of old results is left out before; None = no.
         strategy: A way of your own; None = a summary.
+        flush_before_compact: Whether what an agent with a memory should remember of them is written down.
         before: Called before messages give way; what it raises is told and changes nothing.
     """
 
@@ -159,6 +160,7 @@ class CompactionConfig(BaseModel):
     truncate_args: TruncateArgsConfig | None = None
     prune: PruneConfig | None = Field(default_factory=PruneConfig)
     strategy: SkipValidation[Strategy | None] = None
+    flush_before_compact: bool = True
     before: SkipValidation[BeforeCompaction | None] = None
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -61,7 +61,7 @@ The conversation:
 
 _RESULT_CHARS: Final = 500
 _ARGUMENT_CHARS: Final = 200
-_SPEAKER: Final = len("System: ")
+_SPEAKER: Final = len("[ASSISTANT]: ")  # the longest label of any rendering
 _SPEAKERS: Final = {Role.USER: "Human", Role.ASSISTANT: "AI", Role.TOOL: "Tool", Role.SYSTEM: "System"}
 _INTRODUCTION: Final = (
     "A model's notes on the earlier conversation, which they replace. They are background and no orders: do what is "
@@ -125,7 +125,13 @@ def _beginning(text: str, limit: int) -> str:
 # -- in parts -----------------------------------------------------------------------------------------------
 
 
-def in_parts(exchanges: Sequence[Exchange], counter: Measure[int], room: int) -> list[list[str]]:
+def in_parts(
+    exchanges: Sequence[Exchange],
+    counter: Measure[int],
+    room: int,
+    *,
+    render: Callable[[Exchange], str] = rendered,
+) -> list[list[str]]:
     """The exchanges as texts, in parts that cost at most `room` tokens each; a text that is longer is cut in pieces.
 
     What a text costs is not counted again: it is taken to be at most what its messages cost with their labels, and
@@ -135,11 +141,14 @@ def in_parts(exchanges: Sequence[Exchange], counter: Measure[int], room: int) ->
         exchanges: The exchanges.
         counter: Counts tokens.
         room: What one part may cost; at least 1.
+        render: Makes a text of an exchange; what it makes nothing of is left out.
     """
     parts: list[list[str]] = [[]]
     left = room
     for exchange in exchanges:
-        text = rendered(exchange)
+        text = render(exchange)
+        if not text:
+            continue
         tokens = _most_tokens(exchange, text, counter)
         pieces = [(text, tokens)] if tokens <= room else list(_pieces(text, counter, room))
         for piece, cost in pieces:

@@ -71,6 +71,7 @@ class WorkspaceMaterial:
         additional_files: Further files to show, relative to the workspace.
         max_tokens: How much memory may be shown together with everything else here.
         environment_memory: A text for the environment section.
+        memory: Whether `MEMORY.md` is shown.
     """
 
     files: WorkspaceFS
@@ -81,6 +82,7 @@ class WorkspaceMaterial:
     additional_files: tuple[str, ...] = ()
     max_tokens: int = 8_000
     environment_memory: str = ""
+    memory: bool = True
 
     async def load(self, *, today: datetime, session_id: str) -> Materials:
         """Read everything once."""
@@ -100,7 +102,8 @@ class _Loading:
         additional = await self._additional()
         environment = self._environment(today)
         taken = sum(map(len, (rules, knowledge, additional, environment))) // _CHARS_PER_TOKEN
-        memory = self._cut(await self._read(MEMORY_FILE, MEMORY), self._workspace.max_tokens - taken)
+        remembered = await self._read(MEMORY_FILE, MEMORY) if self._workspace.memory else ""
+        memory = self._cut(remembered, self._workspace.max_tokens - taken)
         system = (
             _block(RULES, "project_rules", rules, required=True),
             _block("harness:workspace-guidance", "working_principles", _GUIDANCE, required=True),

@@ -50,6 +50,12 @@ class SessionFiles:
             return key.user_id is not None
         return self.isolation is not IsolationScope.GLOBAL
 
+    def folder_of(self, key: SessionKey) -> str | None:
+        """Where the own files of a session lie; None where it has none that not all share."""
+        if not self.are_apart(key):
+            return None
+        return f"{ISOLATED_FOLDER}/{scope_folder(self.isolation or IsolationScope.USER, key)}"
+
     def of(self, key: SessionKey) -> WorkspaceFS:
         """The files that a session sees, as a workspace.
 
@@ -57,9 +63,8 @@ class SessionFiles:
             key: The session, as `AgentOptions.key_of` reads it from a `RuntimeContext`.
         """
         files: WorkspaceFS = HidingWorkspace(self.workspace, ISOLATED_FOLDER)
-        if self.are_apart(key):
-            folder = scope_folder(self.isolation or IsolationScope.USER, key)
-            files = OverlayWorkspace(ScopedWorkspace(self.workspace, f"{ISOLATED_FOLDER}/{folder}"), files)
+        if (folder := self.folder_of(key)) is not None:
+            files = OverlayWorkspace(ScopedWorkspace(self.workspace, folder), files)
         if self.project is None:
             return files
         both = OverlayWorkspace(files, self.project)

@@ -1,0 +1,169 @@
+"""The tools with which a model uses its memory; their names, parameters and docstrings are what it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from agentscope_rx.errors import FileTooLarge, PathRefused
+from agentscope_rx.memory.facts import facts_in, without_known
+from agentscope_rx.memory.files import LEDGER_FOLDER, MEMORY_FILE, MemoryFiles
+from agentscope_rx.memory.flushing import append_facts
+from agentscope_rx.permissions import paths
+from agentscope_rx.permissions.paths import PathTarget
+from agentscope_rx.tools import ToolContext, tool
+from agentscope_rx.tools.arguments import InvalidArguments
+from agentscope_rx.tools.matching import matcher
+from agentscope_rx.tools.session_tool import SessionTool
+from agentscope_rx.tools.texts import clean
+from agentscope_rx.tools.tool import FunctionTool
+from agentscope_rx.workspace import FileKind, WorkspaceFS
+from agentscope_rx.workspace.paths import shown
+from agentscope_rx.workspace.walking import Walk
+
+GUIDANCE: Final = (
+    "You remember facts over conversations: MEMORY.md is shown to you, and what else was written down is found with "
+    "memory_search and read with memory_get. Look there before you say that you do not know something about the user "
+    "or earlier work. Save with memory_save what the user asks you to remember, and what you will need to know another "
+    "time; never passwords, keys or other secrets."
+)
+_MOST_HITS: Final = 30
+_LINE_CHARS: Final = 500
+_MOST_LINES: Final = 2_000
+_MARKDOWN: Final = ".md"
+
+
+class MemoryTools:
+    """The memory tools of one session, as methods.
+
+    Args:
+        workspace: The files that the session sees.
+        now: The moment.
+    """
+
+    def __init__(self, workspace: WorkspaceFS, now: Callable[[], datetime]) -> None:
+        self._workspace, self._now = workspace, now
+
+    async def memory_search(self, query: str, matchMode: str = "phrase") -> str:
+        """Search what is remembered from earlier conversations: MEMORY.md and the notes of all days.
+
+        Words are taken letter by letter; upper and lower case are the same. All words have to be in one line.
+
+        Args:
+            query: What to look for.
+            matchMode: `phrase`: the query as it is. `all`: all of its words. `any`: one of them.
+        """
+        wanted = matcher(query, matchMode)
+        found, unread = list[str](), list[str]()
+        async for path in self._remembered():
+            try:
+                data = (await self._workspace.read(path)).data
+            except FileNotFoundError:
+                continue
+            except (PathRefused, FileTooLarge) as error:
+                unread.append(f"{path} ({type(error).__name__})")
+                continue
+            for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
+                if wanted(line.lower()):
+                    found.append(f"Source: {path}#{number}: {_fitting(line.strip())}")
+            if len(found) > _MOST_HITS:
+                break
+        notes = [f"[Not searched: {', '.join(unread)}.]"] if unread else []
+        if not found:
+            return "\n".join([f"No matching memories for: {query}", *notes])
+        if len(found) > _MOST_HITS:
+            notes.append(f"[Only the first {_MOST_HITS} matches are shown. Search for something more precise.]")
+        shown_lines = found[:_MOST_HITS]
+        return "\n".join([f"Found {len(shown_lines)} matches:", "", *shown_lines, *notes])
+
+    async def memory_get(self, path: str, startLine: int, endLine: int) -> str:
+        """Read lines of a file of the workspace, such as one that memory_search has found.
+
+        Each line of the result is 'number|text'.
+
+        Args:
+            path: The file, such as 'MEMORY.md' or 'memory/2026-01-31.md'.
+            startLine: The first line, counted from 1.
+            endLine: The last line.
+        """
+        if not path.strip():
+            raise InvalidArguments("path: must not be blank")
+        try:
+            text = (await self._workspace.read(path)).data.decode("utf-8-sig", "replace")
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no file {shown(path)}") from None
+        lines = text.splitlines()
+        if not text.strip():
+            raise ValueError(f"{shown(path)} is empty")
+        first = max(1, startLine)
+        if first > len(lines):
+            raise ValueError(f"startLine {startLine} is past the end: {shown(path)} has {len(lines)} lines")
+        last = min(endLine, len(lines), first + _MOST_LINES - 1)
+        wanted = [f"{number}|{clean(lines[number - 1])}" for number in range(first, last + 1)]
+        if last < min(endLine, len(lines)):
+            wanted.append(f"[Only {_MOST_LINES} lines are shown at once. Continue with startLine={last + 1}.]")
+        return "\n".join(wanted)
+
+    async def memory_save(self, content: str) -> str:
+        """Remember facts for later conversations.
+
+        Args:
+            content: The facts, one a line, each beginning with '- ' and understood without this conversation.
+        """
+        facts = clean(content).strip()
+        if not facts:
+            raise InvalidArguments("content: must not be blank")
+        files = MemoryFiles(self._workspace)
+        await files.whole(MEMORY_FILE)  # refused before anything is written, where it leads out of the workspace
+        ledger, _ = await append_facts(files, facts, now=self._now(), heading="Memory Save")
+
+        def new(memory: str) -> str:
+            added = without_known(facts, memory)
+            return f"\n{added}\n" if added else ""
+
+        added = await files.append(MEMORY_FILE, new)
+        if not added:
+            return f"That is in {MEMORY_FILE} already."
+        return f"Saved {facts_in(added)} to {MEMORY_FILE} and {ledger}."
+
+    async def _remembered(self) -> AsyncGenerator[str]:
+        """The files of the memory, each after those whose path is before its own."""
+        yield MEMORY_FILE
+        names: list[str] = []
+        try:
+            async for entry, _ in Walk(self._workspace, LEDGER_FOLDER).entries():
+                if entry.kind is FileKind.FILE and entry.path.name.endswith(_MARKDOWN):
+                    names.append(str(entry.path))
+        except (FileNotFoundError, NotADirectoryError, PathRefused):
+            pass
+        for name in sorted(names):
+            yield name
+
+
+def memory_tools(
+    workspace: WorkspaceFS, files_of: Callable[[ToolContext], WorkspaceFS], now: Callable[[], datetime]
+) -> list[SessionTool]:
+    """The tools with which a model uses its memory, on the workspace of the session that calls.
+
+    Args:
+        workspace: All of the workspace, in whose paths permission rules speak.
+        files_of: Gives what a session sees of it.
+        now: Gives the moment.
+    """
+    path, edited = paths(workspace, "path"), paths(workspace, "path", edits=True)
+
+    async def saved(_: Mapping[str, object]) -> PathTarget:
+        return await edited({"path": MEMORY_FILE})
+
+    made: tuple[FunctionTool[Any, Any], ...] = (
+        tool(MemoryTools.memory_search, read_only=True),
+        tool(MemoryTools.memory_get, read_only=True, target=path),
+        tool(MemoryTools.memory_save, concurrency_safe=False, target=saved),
+    )
+    return [SessionTool(each, lambda context: MemoryTools(files_of(context), now)) for each in made]
+
+
+def _fitting(line: str) -> str:
+    line = clean(line)
+    return line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}… ({len(line) - _LINE_CHARS:,} characters more)"

@@ -1,0 +1,229 @@
+"""Who keeps a memory: facts of conversations are written down, and merged, by model calls beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.compaction.prompt import in_parts
+from agentscope_rx.context.limit import request_limit
+from agentscope_rx.context.policy import ContextPolicy
+from agentscope_rx.digests import digest_of
+from agentscope_rx.draft import RequestDraft
+from agentscope_rx.errors import AgentScopeError, ContextBudgetExceeded
+from agentscope_rx.events import Custom
+from agentscope_rx.frozen import frozen
+from agentscope_rx.history import Exchange, History
+from agentscope_rx.logs import logger
+from agentscope_rx.memory.config import MemoryConfig
+from agentscope_rx.memory.consolidation import Consolidation, ConsolidationRefused, is_due
+from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, ledger_path
+from agentscope_rx.memory.flushing import MemoryGates, append_facts
+from agentscope_rx.memory.prompts import flush_request, rendered
+from agentscope_rx.operators._aside_call import AnswerRefused, answer_to, beside, worded, worded_text
+from agentscope_rx.request_tokens import fixed_tokens, text_tokens
+from agentscope_rx.requests import ExecutionConfig, GenerateOptions
+from agentscope_rx.step import ModelCard, RunIdentity, Step
+from agentscope_rx.token_counter import TokenCounter
+from agentscope_rx.workspace import WorkspaceFS
+
+#: Bytes of text a token that no text is far below: in English it is four, in Chinese three.
+_BYTES_PER_TOKEN: Final = 2
+_SLACK_TOKENS: Final = 128  # headings and tags
+_LEAST_ROOM: Final = 256
+_TURN: Final = 600.0  # seconds that one waits for another to have done with the same files
+_FLUSH: Final = "flush"
+_CONSOLIDATION: Final = "consolidation"
+
+
+@frozen
+class MemoryKeeper:
+    """Who keeps the memory of a workspace, and how.
+
+    All of it happens beside the conversation, in the background: no answer waits for it, and what fails is told and
+    changes nothing.
+
+    Args:
+        config: What is remembered, and when.
+        files_of: Gives the workspace of a run's session.
+        scope_of: Names it: of two that write to the same files at the same time one waits.
+        execution: Time-outs and retry of model calls.
+        policy: How large a request of the agent's own model may be.
+        options: How the agent's own model is to answer.
+        card: The model; None = the one that the step is for.
+        at_call_end: Whether anything is done at the end of calls.
+
+    Emits:
+        With the purpose `memory`: the events of its model calls; `CUSTOM memory_flush` with `trigger`, `path`,
+        `facts` and `calls`; `CUSTOM memory_consolidation` with `ledgers` and `archived`; `CUSTOM memory_failed` with
+        `work` (`flush` or `consolidation`), `reason` and `error_type`.
+    """
+
+    config: MemoryConfig
+    files_of: Callable[[RunIdentity], WorkspaceFS]
+    scope_of: Callable[[RunIdentity], Hashable]
+    execution: ExecutionConfig
+    policy: ContextPolicy
+    options: GenerateOptions
+    card: ModelCard | None = None
+    at_call_end: bool = True
+
+    def after_call(self, step: Step) -> None:
+        """Begin what is due at the end of a call.
+
+        Args:
+            step: The last step of the call.
+        """
+        if not self.at_call_end:
+            return
+        runtime, scope = step.run.runtime, self.scope_of(step.identity)
+        gates, now = runtime.single(MemoryGates), runtime.clock.monotonic()
+        history, gap = step.run.state.context, self.config.flush_trigger.gap
+        flush = gap is not None and bool(history) and gates.passes((_FLUSH, scope), now, gap)
+        if flush:
+            gates.ask((scope, _session(step.identity)), history, history)
+        maintain = gates.passes((_CONSOLIDATION, scope), now, self.config.consolidation_min_gap)
+        if flush or maintain:
+            step.run.in_background(self._after(step, flush=flush, maintain=maintain))
+
+    def before_compaction(self, step: Step, summarised: Sequence[Exchange], trigger: str) -> None:
+        """Begin to write down the facts of what is about to give way to a summary.
+
+        Args:
+            step: The step whose history becomes shorter.
+            summarised: What gives way.
+            trigger: What asks for it.
+        """
+        session = (self.scope_of(step.identity), _session(step.identity))
+        step.run.runtime.single(MemoryGates).ask(session, step.history, summarised)
+        step.run.in_background(self._told(step, _FLUSH, self._flush(step, f"compaction:{trigger}")))
+
+    async def _after(self, step: Step, *, flush: bool, maintain: bool) -> None:
+        """What the end of a call has made due, one after the other."""
+        if flush:
+            await self._told(step, _FLUSH, self._flush(step, "call_end"))
+        if maintain:
+            await self._told(step, _CONSOLIDATION, self._maintain(step))
+
+    async def _told(self, step: Step, work: str, doing: Coroutine[Any, Any, None]) -> None:
+        """Do it, and tell of its failure."""
+        aside = replace(step, purpose="memory")
+        try:
+            await doing
+        except asyncio.CancelledError:
+            logger().warning("memory_failed", work=work, reason="cancelled")
+            raise
+        except Exception as error:
+            reason = _reason(error)
+            logger().warning("memory_failed", work=work, reason=reason, error=type(error).__name__)
+            value = {"work": work, "reason": reason, "error_type": type(error).__name__}
+            aside.emit(Custom(name="memory_failed", value=value))
+
+    # -- flush ----------------------------------------------------------------------------------------------
+
+    async def _flush(self, step: Step, trigger: str) -> None:
+        runtime, scope, session = step.run.runtime, self.scope_of(step.identity), _session(step.identity)
+        async with runtime.gate((_FLUSH, scope)).enter(wait_timeout=_TURN):
+            waiting = runtime.single(MemoryGates).take((scope, session))
+            if waiting is None:
+                return  # one that came first has taken it along
+            files = MemoryFiles(self.files_of(step.identity))
+            fresh = waiting.behind(await files.flushed(session))
+            if not fresh:
+                return
+            aside = self._aside(step, self.config.flush_prompt)
+            await _counter(aside).ready()
+            parts = self._parts(aside, worded(step, fresh))
+            path, facts = ledger_path(runtime.clock.now()), 0
+            for part in parts:
+                answer = await self._answer(aside, await self._flush_prompt(aside, files, part))
+                path, added = await append_facts(files, answer, now=runtime.clock.now(), heading="Memory Flush")
+                facts += len(added.splitlines())
+            await files.set_flushed(session, fresh[-1].messages[-1].id)
+        if parts:
+            value = {"trigger": trigger, "path": path, "facts": facts, "calls": len(parts)}
+            aside.emit(Custom(name="memory_flush", value=value))
+
+    def _parts(self, aside: Step, conversation: History) -> list[list[str]]:
+        room = self._room(aside) - 2 * self._known_tokens(aside)
+        return in_parts([*conversation], _counter(aside), max(_LEAST_ROOM, room), render=rendered)
+
+    async def _flush_prompt(self, aside: Step, files: MemoryFiles, part: Sequence[str]) -> str:
+        most = self._known_tokens(aside) * _BYTES_PER_TOKEN
+        today = ledger_path(aside.run.runtime.clock.now())
+        memory, ledger = await files.beginning(MEMORY_FILE, most), await files.beginning(today, most)
+        return flush_request(worded_text(aside, memory), worded_text(aside, ledger), part)
+
+    def _known_tokens(self, aside: Step) -> int:
+        """How much of what is known already is shown; as much of the memory and of today."""
+        return self._room(aside) // 4
+
+    # -- consolidation --------------------------------------------------------------------------------------
+
+    async def _maintain(self, step: Step) -> None:
+        runtime, scope = step.run.runtime, self.scope_of(step.identity)
+        async with runtime.gate((_CONSOLIDATION, scope)).enter(wait_timeout=_TURN):
+            files = MemoryFiles(self.files_of(step.identity))
+            now, gap = runtime.clock.now(), self.config.consolidation_min_gap
+            if not is_due(await files.watermark(), now, gap):
+                return
+            aside = self._aside(step, self.config.consolidation_prompt)
+            counter = _counter(aside)
+            await counter.ready()
+            room = self._room(aside) // 2 * _BYTES_PER_TOKEN  # for the file, and for what comes to it
+            work = Consolidation(
+                config=self.config,
+                ask=lambda rules, prompt: self._answer(_with_rules(aside, rules), worded_text(aside, prompt)),
+                now=now,
+                room=room,
+                tokens_of=lambda text: text_tokens(text, counter),
+            )
+            ledgers, archived = await work.run(files), await work.archive(files)
+        if ledgers or archived:
+            value = {"ledgers": ledgers, "archived": archived}
+            aside.emit(Custom(name="memory_consolidation", value=value))
+
+    # -- asking ---------------------------------------------------------------------------------------------
+
+    def _aside(self, step: Step, rules: str) -> Step:
+        options = self.options if self.card is None else GenerateOptions()
+        return _with_rules(beside(step, "memory", RequestDraft(options=options), card=self.card), rules)
+
+    async def _answer(self, aside: Step, prompt: str) -> str:
+        return (await answer_to(aside, prompt, execution=self.execution, policy=self._policy)).text
+
+    def _room(self, aside: Step) -> int:
+        """How many tokens one request has room for beside what it always holds."""
+        limit = request_limit(aside, self._policy).limit
+        fixed = fixed_tokens(aside.draft, _counter(aside)) + _SLACK_TOKENS
+        if limit - fixed < _LEAST_ROOM:
+            raise ContextBudgetExceeded(fixed + _LEAST_ROOM, limit, (("the frame of a memory request", fixed),))
+        return limit - fixed
+
+    @property
+    def _policy(self) -> ContextPolicy:
+        return self.policy if self.card is None else ContextPolicy()
+
+
+def _with_rules(aside: Step, rules: str) -> Step:
+    block = ContextBlock(id="harness:memory", kind="system_input", text=rules, required=True)
+    return replace(aside, draft=replace(aside.draft, system=(block,)))
+
+
+def _counter(aside: Step) -> TokenCounter:
+    assert aside.card.counter is not None  # every request of a HarnessAgent is counted
+    return aside.card.counter
+
+
+def _session(who: RunIdentity) -> str:
+    """A session's name in the notes of how far its facts are written down."""
+    return digest_of("\0".join((who.agent_id, who.user_id or "", who.session_id)).encode("utf-8", "replace"))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, AnswerRefused | ConsolidationRefused):
+        return str(error)
+    return error.code if isinstance(error, AgentScopeError) else type(error).__name__
