@@ -30,7 +30,7 @@ class Portal:
 
     def __init__(self) -> None:
         self._begin()
-        atexit.register(self._at_exit)
+        _before_threads_end(self._at_exit)
         if hasattr(os, "register_at_fork"):  # a forked process inherits the loop without its thread
             os.register_at_fork(after_in_child=self._begin)
 
@@ -110,6 +110,13 @@ class Portal:
         wait(ends, timeout=_GRACE)
         # As `asyncio.run` does at its end: what belongs to the loop, such as connections, is closed with it.
         wait([asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop)], timeout=_GRACE)
+
+
+def _before_threads_end(callback: Callable[[], None]) -> None:
+    """Call back at the exit of the interpreter, while thread pools still take work; `atexit` would be too late."""
+    import concurrent.futures.thread  # noqa: F401  # the pools end before what was registered before them
+
+    getattr(threading, "_register_atexit", atexit.register)(callback)
 
 
 PORTAL: Final = Portal()

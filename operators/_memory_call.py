@@ -20,6 +20,7 @@ from agentscope_rx.history import Exchange, History
 from agentscope_rx.logs import logger
 from agentscope_rx.memory.config import MemoryConfig
 from agentscope_rx.memory.consolidation import Consolidation, ConsolidationRefused, is_due
+from agentscope_rx.memory.facts import facts_in
 from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, ledger_path
 from agentscope_rx.memory.flushing import MemoryGates, append_facts
 from agentscope_rx.memory.prompts import flush_request, rendered
@@ -141,7 +142,7 @@ class MemoryKeeper:
             for part in parts:
                 answer = await self._answer(aside, await self._flush_prompt(aside, files, part))
                 path, added = await append_facts(files, answer, now=runtime.clock.now(), heading="Memory Flush")
-                facts += len(added.splitlines())
+                facts += facts_in(added) if added else 0
             await files.set_flushed(session, fresh[-1].messages[-1].id)
         if parts:
             value = {"trigger": trigger, "path": path, "facts": facts, "calls": len(parts)}

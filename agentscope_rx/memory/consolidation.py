@@ -117,14 +117,14 @@ class Consolidation:
 
 async def _replaced(files: MemoryFiles, before: Whole, text: str) -> bool:
     """Write the file; what was added behind what the model has read is kept behind what it wrote."""
-    data = f"{clean_text(text)}\n".encode()
-    latest = before
+    text, latest = clean_text(text), before
+    data = f"{text}\n".encode()
     while not await files.replace(MEMORY_FILE, latest, data):
         latest = await files.whole(MEMORY_FILE)
         if not latest.data.startswith(before.data):
             return False
         added = without_known(_text(latest.data[len(before.data) :]), text)
-        data = "\n".join(filter(None, (clean_text(text), added, ""))).encode()
+        data = f"{text}\n{added}\n".encode() if added else f"{text}\n".encode()
     return True
 
 

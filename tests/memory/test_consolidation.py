@@ -1,0 +1,334 @@
+"""`MEMORY.md` is written anew from what came to the ledgers, and nothing of either is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentscope_rx.errors import ServerFailed
+from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.testing import a_runtime, text
+from agentscope_rx.workspace import LocalWorkspace
+from tests.cases import case
+from tests.memory.support import (
+    ALICE,
+    NOTHING,
+    TODAY,
+    WATERMARK,
+    Ledger,
+    Writer,
+    finished,
+    heard,
+    prompts,
+    remembering,
+    rules,
+    text_of,
+    told,
+    write,
+)
+from tests.support import until
+from tests.virtual import virtual
+
+ROOT = Path(__file__).parents[2]
+YESTERDAY = "memory/2025-12-31.md"
+
+
+def merging(writer: Any, files: Any, **options: Any) -> HarnessBuilder:
+    """Agents whose calls do nothing for the memory but consolidate it."""
+    memory = {"flush_trigger": "never", **options.pop("memory", {})}
+    return remembering(writer, files=files, memory=memory, **options)
+
+
+@virtual
+async def test_the_memory_is_written_anew_from_the_ledgers() -> None:
+    """The model gets the file, the new facts by day, and the limit; its answer is the file."""
+    files = Ledger({"MEMORY.md": "- likes tea\n", YESTERDAY: "\n- met Bo\n", TODAY: "- <b>\n"}, due=True)
+    writer = Writer(["# People\n- Bo"])
+    agent = merging(writer, files, memory={"consolidation_max_tokens": 123}).build()
+    events = await heard(agent)
+    assert await files.text("MEMORY.md") == "# People\n- Bo\n"
+    (prompt,) = prompts(writer)
+    assert prompt == (
+        "The file as it is:\n<memory>\n- likes tea\n</memory>\n\nWhat was written down since:\n<facts>\n"
+        "### 2025-12-31.md\n- met Bo\n\n### 2026-01-01.md\n- &lt;b&gt;\n</facts>"
+    )
+    assert "at most 123 tokens (about 492 characters)" in rules(writer)[0]
+    assert told(events, "memory_consolidation") == [{"ledgers": 2, "archived": 0}]
+    assert await files.text(YESTERDAY) == "\n- met Bo\n"
+
+
+@virtual
+async def test_what_was_taken_in_is_not_read_again() -> None:
+    """Only what came to a ledger since; where nothing came, nobody is asked; a ledger that shrank is read whole."""
+    files = Ledger({YESTERDAY: "- met Bo\n"}, due=True)
+    writer = Writer(["- one", "- two", "- three"])
+    agent = merging(writer, files).build()
+    for added in ("", "", "- met Eve\n"):
+        if added:
+            await write(files, YESTERDAY, added)
+        await agent.call("go", ALICE)
+        await finished(agent)
+        await asyncio.sleep(1800)
+    assert len(writer.requests) == 2
+    assert "- met Eve" in prompts(writer)[1]
+    assert "- met Bo" not in prompts(writer)[1]
+    await files.write(YESTERDAY, b"- met Al\n")
+    await agent.call("go", ALICE)
+    await finished(agent)
+    assert "- met Al" in prompts(writer)[2]
+
+
+@virtual
+async def test_the_gap_holds_for_all_processes() -> None:
+    """Not again before it is over, whoever has done it last; a mark that is none, or of the future, holds nobody up."""
+    files = Ledger({YESTERDAY: "- met Bo\n"}, due=True)
+    writer = Writer(["- one", "- two"])
+    for seconds, expected in ((0, 1), (1799, 1), (1, 2)):
+        await asyncio.sleep(seconds)
+        await write(files, YESTERDAY, f"- fact {seconds}\n")
+        agent = merging(writer, files, runtime=a_runtime()).build()  # what one process knows another does not
+        await agent.call("go", ALICE)
+        await agent.close()
+        assert len(writer.requests) == expected
+    for mark in (
+        '{"at": "2999-01-01T00:00:00+00:00"}',
+        "yesterday",
+        '{"at": 5, "ledgers": []}',
+        '{"at": "2026-01-01"}',
+    ):
+        await files.write(WATERMARK, mark.encode())
+        before = len(writer.requests)
+        agent = merging(writer, files, runtime=a_runtime()).build()
+        await agent.call("go", ALICE)
+        await agent.close()
+        assert len(writer.requests) == before + 1, mark
+
+
+@virtual
+async def test_no_gap_is_after_each_call() -> None:
+    """A gap of 0 leaves none out."""
+    files = Ledger({YESTERDAY: "- met Bo\n"}, due=True)
+    writer = Writer(["- one", "- two"])
+    agent = merging(writer, files, memory={"consolidation_min_gap": timedelta(0)}).build()
+    for number in range(2):
+        await write(files, YESTERDAY, f"- fact {number}\n")
+        await agent.call("go", ALICE)
+        await finished(agent)
+    assert len(writer.requests) == 2
+
+
+@virtual
+async def test_an_answer_that_is_too_long_is_asked_for_once_more() -> None:
+    """And then refused: the old file stays, and so do the facts that it was to take in."""
+    long = "- " + "word " * 400
+    files = Ledger({"MEMORY.md": "- likes tea\n", YESTERDAY: "- met Bo\n"}, due=True)
+    writer = Writer([long, "- short", long, long, "- at last"])
+    builder = merging(writer, files, memory={"consolidation_max_tokens": 100, "consolidation_min_gap": timedelta(0)})
+    agent = builder.build()
+    await heard(agent)
+    assert await files.text("MEMORY.md") == "- short\n"
+    assert prompts(writer)[1].startswith(prompts(writer)[0])
+    assert prompts(writer)[1].endswith("Leave out more: the file may have 100 at most.")
+    await write(files, YESTERDAY, "- met Eve\n")
+    failed = told(await heard(agent), "memory_failed")
+    assert failed == [{"work": "consolidation", "reason": "over_cap", "error_type": "ConsolidationRefused"}]
+    assert await files.text("MEMORY.md") == "- short\n"
+    await heard(agent)
+    assert "- met Eve" in prompts(writer)[4]
+    assert await files.text("MEMORY.md") == "- at last\n"
+
+
+@virtual
+async def test_a_memory_that_does_not_fit_is_left_alone() -> None:
+    """Half of it would be written anew, and the other half be gone."""
+    files = Ledger({"MEMORY.md": "- a fact\n" * 2_000, YESTERDAY: "- met Bo\n"}, due=True)
+    writer = Writer(context_window=4_000)
+    events = await heard(merging(writer, files).build())
+    assert [each["reason"] for each in told(events, "memory_failed")] == ["memory_too_large"]
+    assert writer.requests == []
+
+
+@virtual
+async def test_ledgers_that_are_long_are_taken_in_by_rounds() -> None:
+    """Each line once, none cut in two."""
+    lines = [f"- fact number {number} of many\n" for number in range(600)]
+    files = Ledger({YESTERDAY: "".join(lines), TODAY: "- the last\n"}, due=True)
+    writer = Writer([f"- round {number}" for number in range(9)], context_window=8_000)
+    agent = merging(writer, files).build()
+    events = await heard(agent)
+    read = "".join(prompts(writer))
+    assert 1 < len(writer.requests) < 8
+    assert all(read.count(line) == 1 for line in [*lines, "- the last\n"])
+    assert told(events, "memory_consolidation") == [{"ledgers": 2, "archived": 0}]
+
+
+@pytest.mark.parametrize("name", ["notes.md", "2025-13-01.md", "2025-12-31.txt", ".2025-12-31.md"])
+@virtual
+async def test_other_files_are_no_ledgers(name: str) -> None:
+    """They are neither read nor moved."""
+    files = Ledger({f"memory/{name}": "- met Bo\n"}, due=True)
+    writer = Writer()
+    await heard(merging(writer, files, memory={"daily_file_retention_days": 1}).build())
+    assert writer.requests == []
+    assert await files.text(f"memory/{name}") == "- met Bo\n"
+
+
+# -- the archive --------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_old_days_move_to_the_archive() -> None:
+    """Those before the retention's days, once they are taken in; the rest stays."""
+    files = Ledger({"memory/2025-12-21.md": "- old\n", "memory/2025-12-22.md": "- young\n"}, due=True)
+    agent = merging(Writer(["- all"]), files, memory={"daily_file_retention_days": 10}).build()
+    assert told(await heard(agent), "memory_consolidation") == [{"ledgers": 2, "archived": 1}]
+    assert await files.text("memory/archive/2025-12-21.md") == "- old\n"
+    assert await files.text("memory/2025-12-21.md") == ""
+    assert await files.text("memory/2025-12-22.md") == "- young\n"
+    assert list(json.loads(await files.text(WATERMARK))["ledgers"]) == ["memory/2025-12-22.md"]
+
+
+@virtual
+async def test_nothing_moves_that_is_not_taken_in() -> None:
+    """Else what a failing model has not read would never be in the memory; a name that is taken holds nobody up."""
+    old = {"memory/2025-01-01.md": "- old\n", "memory/2025-01-02.md": "- older\n"}
+    files = Ledger({**old, "memory/archive/2025-01-02.md": "- kept\n"}, due=True)
+    memory = {"daily_file_retention_days": 10, "consolidation_min_gap": timedelta(0)}
+    agent = merging(Writer([ServerFailed("down"), "- all"]), files, memory=memory).build()
+    await heard(agent)
+    assert await files.text("memory/2025-01-01.md") == "- old\n"
+    await heard(agent)
+    assert await files.text("memory/archive/2025-01-01.md") == "- old\n"
+    assert await files.text("memory/archive/2025-01-02.md") == "- kept\n"
+    assert await files.text("memory/2025-01-02.md") == "- older\n"
+
+
+# -- others who write ---------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_what_is_rewritten_meanwhile_is_read_again() -> None:
+    """A fact that somebody has taken out does not come back; where it happens again, the file stays theirs."""
+    files = Ledger({"MEMORY.md": "- lives in Bonn\n- likes tea\n", YESTERDAY: "- met Bo\n"}, due=True)
+    writer = Writer(["- lives in Bonn\n- likes tea\n- met Bo", "- likes tea\n- met Bo"])
+    writer.hold()
+    agent = merging(writer, files).build()
+    await agent.call("go", ALICE)
+    await until(lambda: writer.asked == 1)
+    await files.write("MEMORY.md", b"- likes tea\n")
+    writer.let_go.set()
+    await finished(agent)
+    assert "Bonn" not in prompts(writer)[1]
+    assert await files.text("MEMORY.md") == "- likes tea\n- met Bo\n"
+
+
+class Busy(Ledger):
+    """A memory that somebody else rewrites whenever it was read."""
+
+    async def read(self, path: Any, **options: Any) -> Any:
+        """Read, and be too late."""
+        found = await super().read(path, **options)
+        if str(path) == "MEMORY.md":
+            await super().write(path, b"- " + str(len(found.data)).encode() + found.data)
+        return found
+
+
+@virtual
+async def test_a_file_that_is_never_still_is_left_alone() -> None:
+    """It is given up, and told."""
+    files = Busy({"MEMORY.md": "- likes tea\n", YESTERDAY: "- met Bo\n"}, due=True)
+    events = await heard(merging(Writer(["- a", "- b", "- c"]), files, workspace_context=False).build())
+    assert [each["reason"] for each in told(events, "memory_failed")] == ["rewritten_meanwhile"]
+
+
+# -- case O35 -----------------------------------------------------------------------------------------------
+
+O35 = case("O35")
+VARIANTS = {variant["name"]: variant for variant in O35["variants"]}
+
+
+def told_files() -> Ledger:
+    """The files of the case."""
+    return Ledger({"MEMORY.md": O35["memory_md"], YESTERDAY: O35["daily"]}, due=True)
+
+
+@virtual
+async def test_o35_a_fact_that_comes_while_the_model_thinks_stays() -> None:
+    """It is behind what the model wrote; and no fact is lost."""
+    files = told_files()
+    writer = Writer([VARIANTS["race"]["flush_reply"]])
+    writer.hold()
+    agent = merging(writer, files).build()
+    await agent.call("go", ALICE)
+    await until(lambda: writer.asked == 1)
+    await write(files, "MEMORY.md", "- code is NEBULA-7\n")
+    writer.let_go.set()
+    await finished(agent)
+    assert await files.text("MEMORY.md") == "# Memory\n- likes tea\n- met Bo\n- code is NEBULA-7\n"
+
+
+@pytest.mark.parametrize("answer", [text(""), text("  \n"), ServerFailed("500")])
+@virtual
+async def test_o35_an_empty_or_failed_answer_changes_nothing(answer: Any) -> None:
+    """Both files stay byte for byte, of a flush and of a consolidation."""
+    files = told_files()
+    agent = remembering(Writer([answer, answer]), files=files).build()
+    await agent.call("go", ALICE)
+    await finished(agent)
+    assert (await files.text("MEMORY.md"), await files.text(YESTERDAY)) == (O35["memory_md"], O35["daily"])
+    assert await files.text(TODAY) == ""
+
+
+@virtual
+async def test_o35_the_same_facts_found_twice_are_written_once() -> None:
+    """Also where the model does not notice that it has found them before."""
+    files = told_files()
+    twice = VARIANTS["twice"]
+    agent = remembering(Writer([twice["flush_reply"], NOTHING, twice["flush_reply"]]), files=files).build()
+    for _ in range(twice["runs"]):
+        await agent.call("go", ALICE)
+        await finished(agent)
+    everything = "".join([await files.text(path) for path in ("MEMORY.md", YESTERDAY, TODAY)])
+    assert (everything.count("likes tea"), everything.count("met Bo")) == (1, 1)
+
+
+CRASH = """
+import asyncio, os, sys
+from agentscope_rx.memory.files import MemoryFiles
+from agentscope_rx.workspace import LocalWorkspace
+
+async def main():
+    files = MemoryFiles(LocalWorkspace(sys.argv[1]))
+    before = await files.whole("MEMORY.md")
+    os.replace = lambda *_, **__: os._exit(9)  # the temporary file is written, the renaming is not done
+    await files.replace("MEMORY.md", before, b"- the new text\\n")
+
+asyncio.run(main())
+"""
+
+
+def test_o35_a_crash_while_it_is_written(tmp_path: Path) -> None:
+    """The old text is there, whole; and what the dead process has left is in no listing and in nobody's way."""
+    (tmp_path / "MEMORY.md").write_text(O35["memory_md"])
+    done = subprocess.run([sys.executable, "-c", CRASH, str(tmp_path)], cwd=ROOT, check=False)
+    assert done.returncode == 9
+    assert (tmp_path / "MEMORY.md").read_text() == O35["memory_md"]
+
+    @virtual
+    async def afterwards() -> None:
+        files = LocalWorkspace(tmp_path)
+        assert [str(entry.path) for entry in await files.list()] == ["MEMORY.md"]
+        await write(files, TODAY, "- met Bo\n")
+        agent = merging(Writer(["- likes tea\n- met Bo"]), files).build()
+        await agent.call("go", ALICE)
+        await finished(agent)
+        assert await text_of(files, "MEMORY.md") == "- likes tea\n- met Bo\n"
+
+    afterwards()
