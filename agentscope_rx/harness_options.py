@@ -46,7 +46,7 @@ from agentscope_rx.tools.config import TOOLS_FILE, ToolsConfig
 from agentscope_rx.tools.outputs import OutputTool
 from agentscope_rx.tools.session_tool import SessionTool, session_file_tools, session_shell_tool
 from agentscope_rx.workspace import RUNTIME_FOLDER, LocalWorkspace, WorkspaceFS, resolve_path
-from agentscope_rx.workspace.filesystem import is_shared
+from agentscope_rx.workspace.filesystem import is_read_only, is_shared
 
 WORKSPACE_VARIABLE: Final = "AGENTSCOPE_WORKSPACE"
 _DEFAULT_WORKSPACE: Final = Path(".agentscope") / "workspace"
@@ -264,6 +264,8 @@ class HarnessOptions(AgentOptions):
         if not isinstance(self.workspace, Path | None) and is_shared(self.workspace) and is_local(self.store):
             rule = "keeps sessions on this machine, and others share the workspace: give a RedisStore or a SqlStore"
             raise InvalidOption("state_store", self.store, f"{rule} on a server")
+        if self.memory is not None and is_read_only(self.files):
+            raise InvalidOption("memory", self.memory, "is written to the workspace, and this one is only read")
         for model in (self.model, self.fallback_model):
             if model is not None:
                 check_room(model.context_window, self.generate_options, self.context_policy)

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import wait
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from reactivex import abc
@@ -114,8 +115,7 @@ class Portal:
 
 def _before_threads_end(callback: Callable[[], None]) -> None:
     """Call back at the exit of the interpreter, while thread pools still take work; `atexit` would be too late."""
-    import concurrent.futures.thread  # noqa: F401  # the pools end before what was registered before them
-
+    import_module("concurrent.futures.thread")  # what was registered before it has its turn after the pools have ended
     getattr(threading, "_register_atexit", atexit.register)(callback)
 
 

@@ -28,6 +28,7 @@ from agentscope_rx.operators._aside_call import AnswerRefused, answer_to, beside
 from agentscope_rx.request_tokens import fixed_tokens, text_tokens
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions
 from agentscope_rx.step import ModelCard, RunIdentity, Step
+from agentscope_rx.stores import SessionKey
 from agentscope_rx.token_counter import TokenCounter
 from agentscope_rx.workspace import WorkspaceFS
 
@@ -49,7 +50,7 @@ class MemoryKeeper:
 
     Args:
         config: What is remembered, and when.
-        files_of: Gives the workspace of a run's session.
+        files_of: Gives the workspace of a session.
         scope_of: Names it: of two that write to the same files at the same time one waits.
         execution: Time-outs and retry of model calls.
         policy: How large a request of the agent's own model may be.
@@ -64,8 +65,8 @@ class MemoryKeeper:
     """
 
     config: MemoryConfig
-    files_of: Callable[[RunIdentity], WorkspaceFS]
-    scope_of: Callable[[RunIdentity], Hashable]
+    files_of: Callable[[SessionKey], WorkspaceFS]
+    scope_of: Callable[[SessionKey], Hashable]
     execution: ExecutionConfig
     policy: ContextPolicy
     options: GenerateOptions
@@ -80,7 +81,7 @@ class MemoryKeeper:
         """
         if not self.at_call_end:
             return
-        runtime, scope = step.run.runtime, self.scope_of(step.identity)
+        runtime, scope = step.run.runtime, self.scope_of(_key(step))
         gates, now = runtime.single(MemoryGates), runtime.clock.monotonic()
         history, gap = step.run.state.context, self.config.flush_trigger.gap
         flush = gap is not None and bool(history) and gates.passes((_FLUSH, scope), now, gap)
@@ -98,7 +99,7 @@ class MemoryKeeper:
             summarised: What gives way.
             trigger: What asks for it.
         """
-        session = (self.scope_of(step.identity), _session(step.identity))
+        session = (self.scope_of(_key(step)), _session(step.identity))
         step.run.runtime.single(MemoryGates).ask(session, step.history, summarised)
         step.run.in_background(self._told(step, _FLUSH, self._flush(step, f"compaction:{trigger}")))
 
@@ -126,12 +127,12 @@ class MemoryKeeper:
     # -- flush ----------------------------------------------------------------------------------------------
 
     async def _flush(self, step: Step, trigger: str) -> None:
-        runtime, scope, session = step.run.runtime, self.scope_of(step.identity), _session(step.identity)
+        runtime, scope, session = step.run.runtime, self.scope_of(_key(step)), _session(step.identity)
         async with runtime.gate((_FLUSH, scope)).enter(wait_timeout=_TURN):
             waiting = runtime.single(MemoryGates).take((scope, session))
             if waiting is None:
                 return  # one that came first has taken it along
-            files = MemoryFiles(self.files_of(step.identity))
+            files = MemoryFiles(self.files_of(_key(step)))
             fresh = waiting.behind(await files.flushed(session))
             if not fresh:
                 return
@@ -165,9 +166,9 @@ class MemoryKeeper:
     # -- consolidation --------------------------------------------------------------------------------------
 
     async def _maintain(self, step: Step) -> None:
-        runtime, scope = step.run.runtime, self.scope_of(step.identity)
+        runtime, scope = step.run.runtime, self.scope_of(_key(step))
         async with runtime.gate((_CONSOLIDATION, scope)).enter(wait_timeout=_TURN):
-            files = MemoryFiles(self.files_of(step.identity))
+            files = MemoryFiles(self.files_of(_key(step)))
             now, gap = runtime.clock.now(), self.config.consolidation_min_gap
             if not is_due(await files.watermark(), now, gap):
                 return
@@ -217,6 +218,11 @@ def _with_rules(aside: Step, rules: str) -> Step:
 def _counter(aside: Step) -> TokenCounter:
     assert aside.card.counter is not None  # every request of a HarnessAgent is counted
     return aside.card.counter
+
+
+def _key(step: Step) -> SessionKey:
+    who = step.identity
+    return SessionKey(agent_id=who.agent_id, user_id=who.user_id, session_id=who.session_id)
 
 
 def _session(who: RunIdentity) -> str:

@@ -60,6 +60,14 @@ def test_the_files_of_two_users(tmp_path: Path) -> None:
     assert done.stdout == "alice ['AGENTS.md', 'notes.md']\nbob []\n"
 
 
+def test_the_memory_runs() -> None:
+    """Its program remembers over two sessions, and ends with nothing left to do."""
+    program = next(block for block in blocks("python") if "FlushTrigger" in block)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "What a nice cat.\n# Home\n- lives in Bonn\n- has a cat, Tom\n\n"
+    assert done.stderr == ""
+
+
 def test_the_approval_runs() -> None:
     """The program about permissions asks, is answered, and goes on."""
     approval = next(block for block in blocks("python") if "agent.respond" in block)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Final, cast
 
-from agentscope_rx.errors import FileTooLarge, PathRefused, WorkspaceConflict
+from agentscope_rx.errors import FileTooLarge, PathRefused, WorkspaceConflict, WorkspaceError
 from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
 from agentscope_rx.wire import clean_text, json_object, to_json
@@ -172,6 +172,9 @@ class MemoryFiles:
         try:
             await self._workspace.move(ledger.path, f"{ARCHIVE_FOLDER}/{ledger.path.rpartition('/')[2]}")
         except (FileNotFoundError, FileExistsError):
+            return False
+        except WorkspaceError as error:  # of all: those who share it archive it, and not those who only see it
+            logger().info("ledger_not_archived", path=ledger.path, error=type(error).__name__)
             return False
         return True
 

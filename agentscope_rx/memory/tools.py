@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from agentscope_rx.errors import FileTooLarge, PathRefused
 from agentscope_rx.memory.facts import facts_in, without_known
 from agentscope_rx.memory.files import LEDGER_FOLDER, MEMORY_FILE, MemoryFiles
 from agentscope_rx.memory.flushing import append_facts
 from agentscope_rx.permissions import paths
-from agentscope_rx.permissions.paths import PathTarget
+from agentscope_rx.permissions.decision import FindTarget
 from agentscope_rx.tools import ToolContext, tool
 from agentscope_rx.tools.arguments import InvalidArguments
 from agentscope_rx.tools.matching import matcher
 from agentscope_rx.tools.session_tool import SessionTool
 from agentscope_rx.tools.texts import clean
-from agentscope_rx.tools.tool import FunctionTool
 from agentscope_rx.workspace import FileKind, WorkspaceFS
 from agentscope_rx.workspace.paths import shown
 from agentscope_rx.workspace.walking import Walk
@@ -141,27 +140,32 @@ class MemoryTools:
             yield name
 
 
+_SEARCH: Final = tool(MemoryTools.memory_search, read_only=True)
+_GET: Final = tool(MemoryTools.memory_get, read_only=True)
+_SAVE: Final = tool(MemoryTools.memory_save, concurrency_safe=False)
+
+
 def memory_tools(
-    workspace: WorkspaceFS, files_of: Callable[[ToolContext], WorkspaceFS], now: Callable[[], datetime]
-) -> list[SessionTool]:
+    files_of: Callable[[ToolContext], WorkspaceFS], now: Callable[[], datetime]
+) -> tuple[SessionTool, ...]:
     """The tools with which a model uses its memory, on the workspace of the session that calls.
 
     Args:
-        workspace: All of the workspace, in whose paths permission rules speak.
-        files_of: Gives what a session sees of it.
+        files_of: Gives what a session sees of the workspace; permission rules speak in its paths.
         now: Gives the moment.
     """
-    path, edited = paths(workspace, "path"), paths(workspace, "path", edits=True)
 
-    async def saved(_: Mapping[str, object]) -> PathTarget:
-        return await edited({"path": MEMORY_FILE})
+    def owner(context: ToolContext) -> MemoryTools:
+        return MemoryTools(files_of(context), now)
 
-    made: tuple[FunctionTool[Any, Any], ...] = (
-        tool(MemoryTools.memory_search, read_only=True),
-        tool(MemoryTools.memory_get, read_only=True, target=path),
-        tool(MemoryTools.memory_save, concurrency_safe=False, target=saved),
-    )
-    return [SessionTool(each, lambda context: MemoryTools(files_of(context), now)) for each in made]
+    def read(context: ToolContext) -> FindTarget:
+        return paths(files_of(context), "path")
+
+    def saved(context: ToolContext) -> FindTarget:
+        edited = paths(files_of(context), "path", edits=True)
+        return lambda _: edited({"path": MEMORY_FILE})
+
+    return SessionTool(_SEARCH, owner), SessionTool(_GET, owner, target=read), SessionTool(_SAVE, owner, target=saved)
 
 
 def _fitting(line: str) -> str:

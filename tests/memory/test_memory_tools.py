@@ -34,14 +34,14 @@ FILES = {
 async def called(tool: str, files: Mapping[str, str] | InMemoryWorkspace = FILES, **arguments: Any) -> ToolResultBlock:
     """The result of a call."""
     workspace = files if isinstance(files, InMemoryWorkspace) else Ledger(dict(files))
-    toolkit = Toolkit.of(*memory_tools(workspace, lambda _: workspace, lambda: NEW_YEAR))
+    toolkit = Toolkit.of(*memory_tools(lambda _: workspace, lambda: NEW_YEAR))
     call = ToolUseBlock(id="c1", name=tool, input=arguments)
     return (await run_call(toolkit, call, ToolContext(call=call))).result
 
 
 def test_names_and_parameters() -> None:
     """As the model knows them from other versions."""
-    made = memory_tools(Ledger(), lambda _: Ledger(), lambda: NEW_YEAR)
+    made = memory_tools(lambda _: Ledger(), lambda: NEW_YEAR)
     assert {each.spec.name: list(each.spec.parameters["properties"]) for each in made} == {  # type: ignore[call-overload]
         "memory_search": ["query", "matchMode"],
         "memory_get": ["path", "startLine", "endLine"],
@@ -218,9 +218,7 @@ def ruled(content: str) -> PermissionContextState:
 async def test_permission_rules_speak_of_the_file(permissions: PermissionContextState, allowed: bool) -> None:
     """Saving changes `MEMORY.md`, and rules and modes hold for that."""
     files = Ledger()
-    (save,) = [
-        each for each in memory_tools(files, lambda _: files, lambda: NEW_YEAR) if each.spec.name == "memory_save"
-    ]
+    (save,) = [each for each in memory_tools(lambda _: files, lambda: NEW_YEAR) if each.spec.name == "memory_save"]
     decision = await judge(save, {"content": "x"}, permissions)
     assert (decision.behavior != "deny") is allowed
 
