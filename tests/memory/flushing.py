@@ -1,4 +1,4 @@
-"""A process that writes down facts beside others: `-m tests.memory.flushing <folder> <name> <calls>`."""
+"""A process that writes down facts beside others: `-m tests.memory.flushing <folder> <name> <calls> [<user>]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentscope_rx import HarnessAgent, InMemoryStore, LocalWorkspace, RuntimeCo
 from agentscope_rx.testing import ScriptedModel
 
 
-async def work(folder: Path, name: str, calls: int) -> None:
+async def work(folder: Path, name: str, calls: int, user: str | None) -> None:
     """Answer so many questions, each of which has one fact of its own, and one that all processes find."""
     facts = [f"- {name} said {number}\n- everybody said {number}" for number in range(calls)]
     builder = HarnessAgent.builder(
@@ -22,9 +22,10 @@ async def work(folder: Path, name: str, calls: int) -> None:
     ).memory(model=ScriptedModel(facts), consolidation_min_gap=timedelta(days=1))
     async with builder.build() as agent:
         for number in range(calls):
-            await agent.call(f"Question {number}.", RuntimeContext(session_id=f"s{number}"))
+            await agent.call(f"Question {number}.", RuntimeContext(user_id=user, session_id=f"s{number}"))
         await agent.close(background=60)
 
 
 if __name__ == "__main__":
-    asyncio.run(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    _, place, own, times, *users = sys.argv
+    asyncio.run(work(Path(place), own, int(times), users[0] if users else None))

@@ -83,7 +83,7 @@ async def write(workspace: WorkspaceFS, path: str, text: str) -> None:
 
 
 def remembering(writer: Any, *answers: Any, files: WorkspaceFS | None = None, **options: Any) -> HarnessBuilder:
-    """A builder of agents with a memory that this model keeps.
+    """A builder of agents with a memory that this model keeps, and that all users share.
 
     Args:
         writer: The model for the memory.
@@ -96,6 +96,7 @@ def remembering(writer: Any, *answers: Any, files: WorkspaceFS | None = None, **
         "name": "tester",
         "model": ScriptedModel(answers or ["done"] * 50),
         "workspace": files if files is not None else Ledger(),
+        "isolation": "global",
         "filesystem_tools": False,
         "execution": ONE_ATTEMPT,
         "runtime": a_runtime(),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-from agentscope_rx import FlushTrigger, HarnessAgent, MemoryConfig
+from agentscope_rx import FlushTrigger, HarnessAgent, InMemoryStore, LocalWorkspace, MemoryConfig
 from agentscope_rx.errors import InvalidOption, UnknownProvider
 from agentscope_rx.harness_agent import HarnessBuilder
 from agentscope_rx.testing import ScriptedModel
@@ -59,6 +60,13 @@ def test_the_model_is_found_when_the_builder_gets_it() -> None:
     """An unknown provider is refused at start-up, not after the first call."""
     with pytest.raises(UnknownProvider):
         plain().memory(model="nobody:x")
+
+
+def test_a_workspace_that_is_only_read_holds_no_memory(tmp_path: Path) -> None:
+    """Which is said when the agent is built, not after each call."""
+    builder = plain(workspace=LocalWorkspace(tmp_path, read_only=True), state_store=InMemoryStore()).memory()
+    with pytest.raises(InvalidOption, match="only read"):
+        builder.build()
 
 
 def test_the_defaults() -> None:

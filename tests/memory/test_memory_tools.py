@@ -219,7 +219,8 @@ async def test_permission_rules_speak_of_the_file(permissions: PermissionContext
     """Saving changes `MEMORY.md`, and rules and modes hold for that."""
     files = Ledger()
     (save,) = [each for each in memory_tools(lambda _: files, lambda: NEW_YEAR) if each.spec.name == "memory_save"]
-    decision = await judge(save, {"content": "x"}, permissions)
+    context = ToolContext(call=ToolUseBlock(id="c1", name="memory_save"))
+    decision = await judge(save.judged_in(context), {"content": "x"}, permissions)
     assert (decision.behavior != "deny") is allowed
 
 
