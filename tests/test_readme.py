@@ -61,10 +61,13 @@ def test_the_files_of_two_users(tmp_path: Path) -> None:
 
 
 def test_the_memory_runs() -> None:
-    """Its program remembers over two sessions, and ends with nothing left to do."""
+    """Its program remembers over two sessions, and tells of it."""
     program = next(block for block in blocks("python") if "FlushTrigger" in block)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "What a nice cat.\n# Home\n- lives in Bonn\n- has a cat, Tom\n\n"
+    flush, consolidation, *rest = done.stdout.splitlines()
+    assert re.fullmatch(r"memory_flush \{.*'path': 'memory/[0-9-]{10}\.md', 'facts': 1, 'calls': 1\}", flush)
+    assert consolidation == "memory_consolidation {'ledgers': 1, 'archived': 0}"
+    assert rest == ["Tom.", "# Home", "- lives in Bonn", "- has a cat, Tom", ""]
     assert done.stderr == ""
 
 
