@@ -196,7 +196,7 @@ class Run:
         self.key = call.options.key_of(call.context)
         self._identity = call.identity()
         publish = sink.emit if self._witness is None else self._publish
-        self.emit = Emitter(self._identity, self._runtime, publish, purposes=call.purposes)
+        self.emit = Emitter(self._identity, self._runtime, publish, purposes=call.purposes, unseen=sink.emit)
         self._loop = asyncio.get_running_loop()
         self._steps_ended: asyncio.Future[Step | None] | None = None
         self._turn_awaited: asyncio.Task[None] | None = None

@@ -122,6 +122,8 @@ class Runtime:
         self.ids: Ids = ids or UniqueIds()
         self.jitter = jitter
         self.outside: Outside = Direct()
+        #: For work that is no part of a run, and so of no recording; None = such work is not done.
+        self.apart: Runtime | None = self
         self._tool_threads = tool_threads
         self._lock = threading.Lock()
         self._gates: dict[Hashable, SessionGate] = {}
@@ -137,6 +139,7 @@ class Runtime:
         jitter: Callable[[], float] | None = None,
         outside: Outside | None = None,
         afresh: Collection[type] = (),
+        apart: bool = True,
     ) -> Runtime:
         """The same Runtime, sessions, runs and threads included, for whom time or the world outside is another.
 
@@ -146,8 +149,11 @@ class Runtime:
             jitter: Chance; None = as here.
             outside: The way to models, tools and sources; None = as here.
             afresh: Of what, by class, there is another one in it and in those made from it.
+            apart: Whether work is done that is no part of a run; it goes by this Runtime. Default True.
         """
         other = copy(self)
+        if not apart:
+            other.apart = None
         other.clock, other.ids = clock or self.clock, ids or self.ids
         other.jitter, other.outside = jitter or self.jitter, outside or self.outside
         if afresh:

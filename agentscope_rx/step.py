@@ -148,9 +148,10 @@ class Emitter:
         runtime: Where ids and moments come from.
         publish: Hands an event to the run's subscriber.
         purposes: Which model calls the subscriber wants to hear of.
+        unseen: Hands an event to the subscriber past whoever sees the run. Default None: nobody does.
     """
 
-    __slots__ = ("_clock", "_execution", "_ids", "_publish", "_purposes", "_reply_id")
+    __slots__ = ("_clock", "_execution", "_identity", "_ids", "_publish", "_purposes", "_reply_id", "_unseen")
 
     def __init__(
         self,
@@ -159,7 +160,9 @@ class Emitter:
         publish: Callable[[AgentEvent], None],
         *,
         purposes: Collection[Purpose] = ("reasoning",),
+        unseen: Callable[[AgentEvent], None] | None = None,
     ) -> None:
+        self._identity, self._unseen = identity, unseen or publish
         self._ids, self._clock = runtime.ids, runtime.clock
         self._reply_id, self._execution = identity.reply_id, identity.execution
         self._publish, self._purposes = publish, frozenset(purposes)
@@ -174,6 +177,10 @@ class Emitter:
         )
         self._publish(event)
         return event
+
+    def apart(self, runtime: Runtime) -> Emitter:
+        """The way out for what is no part of the run: events with ids and moments of another Runtime."""
+        return Emitter(self._identity, runtime, self._unseen, purposes=self._purposes)
 
     def aside(self, event: E, purpose: Purpose) -> E:
         """Publish an event of a model call beside the conversation, if the subscriber wants to hear of it.
@@ -283,6 +290,25 @@ class RunHandle:
         )
         other.materials, other.running, other.background = self.materials, self.running, self.background
         other._notes, other._beside = self._notes, True
+        return other
+
+    def apart(self) -> RunHandle | None:
+        """The run for work beside it that no recording holds and that is not repeated; None where none may be done.
+
+        Such work draws no id and no moment from the run: how long it takes must not change what the run does.
+        """
+        runtime = self.runtime.apart
+        if runtime is None:
+            return None
+        other = RunHandle(
+            self.emit.apart(runtime),
+            self._session,
+            context=self.context,
+            runtime=runtime,
+            wording=self.wording,
+            owner=self.owner,
+        )
+        other.background, other._beside = self.background, True
         return other
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:

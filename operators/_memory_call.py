@@ -79,8 +79,10 @@ class MemoryKeeper:
         Args:
             step: The last step of the call.
         """
-        if not self.at_call_end:
+        run = step.run.apart()
+        if not self.at_call_end or run is None:
             return
+        step = replace(step, run=run)
         runtime, scope = step.run.runtime, self.scope_of(_key(step))
         gates, now = runtime.single(MemoryGates), runtime.clock.monotonic()
         history, gap = step.run.state.context, self.config.flush_trigger.gap
@@ -99,7 +101,10 @@ class MemoryKeeper:
             summarised: What gives way.
             trigger: What asks for it.
         """
-        session = (self.scope_of(_key(step)), _session(step.identity))
+        run = step.run.apart()
+        if run is None:
+            return
+        step, session = replace(step, run=run), (self.scope_of(_key(step)), _session(step.identity))
         step.run.runtime.single(MemoryGates).ask(session, step.history, summarised)
         step.run.in_background(self._told(step, _FLUSH, self._flush(step, f"compaction:{trigger}")))
 

@@ -65,7 +65,7 @@ class ServedRun:
         seed = str(recorded.line["seed"])
         self.clock = RunClock(started, recorded.line["at"])
         self.runtime: Runtime = call.options.runtime.seen_through(
-            clock=self.clock, ids=RunIds(seed), jitter=Chance(seed), outside=self
+            clock=self.clock, ids=RunIds(seed), jitter=Chance(seed), outside=self, apart=False
         )
         self.pipeline = call.pipeline.names
         self.requests: list[ModelRequest] = []
