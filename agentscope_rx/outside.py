@@ -34,7 +34,8 @@ class Outside(Protocol):
         """What comes of anything else that is done outside.
 
         Args:
-            name: What it is: `source/<name>`, `materials`, `file/<path>` for one that is written, `old files`.
+            name: What it is: `source/<name>`, `materials`, `attachment/<name>`, `file/<path>` for one that is
+                written, `old files`.
             work: Does it.
         """
         ...

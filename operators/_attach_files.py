@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from agentscope_rx.context.mentions import MOST_FILES, attached, inside, mentioned_paths, refused_note
@@ -86,12 +87,11 @@ class _Attaching:
 
     async def _with_files(self, message: Msg, names: tuple[str, ...]) -> Msg:
         texts: dict[str, str] = {}
+        outside = self._step.run.runtime.outside
         for name in names:
             try:
-                path = inside(name, self._roots)
-                if str(path) not in texts:
-                    await self._check_allowed(path)
-                    texts[str(path)] = attached(path, clean_text(await self._read(path)))
+                path, text = await outside.reach(f"attachment/{name}", partial(self._attached, name))
+                texts.setdefault(path, text)
             except (OSError, ValueError) as error:
                 self._refused.append(_refusal(message, name, error))
         if not texts:
@@ -100,8 +100,12 @@ class _Attaching:
         metadata = {**message.metadata, ATTACHED_KEY: [*texts]}
         return replace(message, content=(*message.content, *blocks), metadata=metadata)
 
-    async def _read(self, path: WorkspacePath) -> str:
-        return await FileTools(self._files, limits=_LIMITS).read_file(str(path))
+    async def _attached(self, name: str) -> tuple[str, str]:
+        """A file's path, and what is shown of it."""
+        path = inside(name, self._roots)
+        await self._check_allowed(path)
+        text = await FileTools(self._files, limits=_LIMITS).read_file(str(path))
+        return str(path), attached(path, clean_text(text))
 
     async def _check_allowed(self, path: WorkspacePath) -> None:
         """Refuse what a rule denies the model: that the user asks for it makes it no other file."""

@@ -117,7 +117,8 @@ def _arguments(chunks: Sequence[tuple[float, ModelChunk]], redaction: Redaction)
 def error_data(error: BaseException) -> Data:
     """An error as plain data."""
     fields = {name: value for name, value in vars(error).items() if isinstance(value, str | int | float | bool)}
-    return {"class": type(error).__name__, "message": str(error), **({"fields": fields} if fields else {})}
+    args = {"args": error.args} if isinstance(error, OSError) and len(error.args) == 2 else {}
+    return {"class": type(error).__name__, "message": str(error), **args, **({"fields": fields} if fields else {})}
 
 
 def error_from(data: Data) -> Exception:
@@ -126,6 +127,8 @@ def error_from(data: Data) -> Exception:
     kind = getattr(all_errors, name, None) or getattr(builtins, name, None)
     if not isinstance(kind, type) or not issubclass(kind, Exception):
         kind = cast("type[Exception]", type(name, (Exception,), {}))
+    if "args" in data and kind.__module__ == builtins.__name__:
+        return kind(*data["args"])
     error = kind.__new__(kind, str(data["message"]))
     error.args = (str(data["message"]),)
     if isinstance(error, AgentScopeError):
@@ -138,13 +141,15 @@ def error_from(data: Data) -> Exception:
 
 
 def reached_data(value: object) -> Data:
-    """What a source or the workspace gave, or that something was done.
+    """What a source or the workspace gave, the texts of a file, or that something was done.
 
     Raises:
         TypeError: It is something else.
     """
     if value is None:
         return {"done": True}
+    if isinstance(value, tuple):
+        return {"texts": list(cast("tuple[str, ...]", value))}
     if isinstance(value, Loaded):
         return {"blocks": plain(tuple[ContextBlock, ...], value.blocks), "failure": value.failure}
     if isinstance(value, Materials):
@@ -157,6 +162,8 @@ def reached_from(name: str, data: Data) -> object:
     """What a source (`source/<name>`) or the workspace gave, or that something was done."""
     if "done" in data:
         return None
+    if "texts" in data:
+        return tuple(data["texts"])
     if "blocks" in data:
         source = ContextSource(name=name.partition("/")[2], load=_not_asked)
         return Loaded(source=source, blocks=_blocks(data["blocks"]), failure=data["failure"])

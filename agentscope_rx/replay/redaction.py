@@ -13,6 +13,7 @@ from typing import Final, cast
 
 from agentscope_rx.frozen import frozen
 from agentscope_rx.secret_names import is_secret
+from agentscope_rx.tasks.todo import STATE_KEY
 
 #: What stands in the place of a secret.
 REMOVED: Final = "(removed)"
@@ -160,7 +161,7 @@ class Redaction:
         return value
 
     def _field(self, name: str, value: object) -> object:
-        if isinstance(value, str) and len(value) >= _SHORTEST and is_secret(name):
+        if isinstance(value, str) and len(value) >= _SHORTEST and name != STATE_KEY and is_secret(name):
             self.found = self.found or value != REMOVED
             return REMOVED
         return self.data(value)

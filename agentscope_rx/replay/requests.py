@@ -266,7 +266,8 @@ def differences_between(
     for name in ("purpose", "model"):
         a, b = str(getattr(before, name)), str(getattr(after, name))
         if a != b:
-            found.append(Difference(zone="request", item=name, kind="changed", before=a, after=b, operator=after.asker))
+            asker = after.asker if before.purpose == "reasoning" else before.asker
+            found.append(Difference(zone="request", item=name, kind="changed", before=a, after=b, operator=asker))
     for zone in ZONES:
         found += _zone_differences(zone, before, after, old, new)
     found += _option_differences(before.options, after.options)
