@@ -158,7 +158,15 @@ class Agent(ABC, Generic[OptionsT]):
 
         return EventStream(run_with_sink(work), label=label)
 
-    def respond(self, context: RuntimeContext, answers: Mapping[str, Answer], /) -> EventStream:
+    def respond(
+        self,
+        context: RuntimeContext,
+        answers: Mapping[str, Answer],
+        /,
+        *,
+        output: OutputType | None = None,
+        purposes: Sequence[Purpose] = ("reasoning",),
+    ) -> EventStream:
         """Answer tool calls that wait, and get everything that happens; the run goes on where it had stopped.
 
         Calls that are left without an answer go on waiting, and none of their batch runs before. What a person allows
@@ -168,9 +176,11 @@ class Agent(ABC, Generic[OptionsT]):
             context: The session.
             answers: By the ids of calls: `approve(...)` and `reject(...)`, or True and False, for those that wait for
                 a person; the result of those that wait for an execution: a text, blocks, or a `ToolResultBlock`.
+            output: The form of the final answer, as in `call`; a call that had one gives it again here.
+            purposes: As in `stream_events`.
 
         Raises:
-            InvalidOption: There is no answer.
+            InvalidOption: There is no answer, or the output is neither type nor schema.
             InteractionMismatch: In the stream: an answer fits no call that waits; nothing was accepted.
             StateConflict: In the stream: somebody else has answered meanwhile.
 
@@ -178,7 +188,8 @@ class Agent(ABC, Generic[OptionsT]):
             waiting = await agent.pending(ctx)
             reply = await agent.respond(ctx, {call.id: approve() for call in waiting}).reply()
         """
-        call = replace(self.prepared_call(None, context), answers=checked_answers(answers))
+        call = self.prepared_call(None, context, purposes=purposes, output=output)
+        call = replace(call, answers=checked_answers(answers))
         return self._events(call, "respond(...)")
 
     async def pending(self, context: RuntimeContext = NOBODY, /) -> tuple[PendingCall, ...]:

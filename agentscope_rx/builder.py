@@ -384,7 +384,15 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
 
         return Stream(self._by_one_agent(look), label="pending(...)")
 
-    def respond(self, context: RuntimeContext, answers: Mapping[str, Answer], /) -> EventStream:
+    def respond(
+        self,
+        context: RuntimeContext,
+        answers: Mapping[str, Answer],
+        /,
+        *,
+        output: OutputType | None = None,
+        purposes: Sequence[Purpose] = ("reasoning",),
+    ) -> EventStream:
         """Answer tool calls that wait, and get everything that happens; arguments as in `ReActAgent.respond`.
 
         Examples:
@@ -392,7 +400,13 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """
         self._options.key_of(context)
         given = checked_answers(answers)
-        return EventStream(self._by_one_agent(lambda agent: agent.respond(context, given)), label="respond(...)")
+        if output is not None:
+            OutputSpec.of(output)  # refused here and not in the stream
+
+        def answer(agent: AgentT) -> Observable[AgentEvent]:
+            return agent.respond(context, given, output=output, purposes=purposes)
+
+        return EventStream(self._by_one_agent(answer), label="respond(...)")
 
     def _by_one_agent(self, use: Callable[[AgentT], Observable[T]]) -> Observable[T]:
         """What an agent gives that is made for each subscription, and closed at its end."""

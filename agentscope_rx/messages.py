@@ -88,7 +88,7 @@ class ToolResultState(StrEnum):
 
 
 class MetadataKey:
-    """Keys of `Msg.metadata` that the library itself reads or writes."""
+    """Keys that the library itself reads or writes in the metadata of messages, and of tool results (`OBSERVATION`)."""
 
     GENERATE_REASON: Final = "agentscope_generate_reason"
     SYNTHETIC: Final = "agentscope_synthetic"
@@ -97,6 +97,7 @@ class MetadataKey:
     STRUCTURED_OUTPUT: Final = "_structured_output"
     CONFIRM_RESULTS: Final = "agentscope_confirm_results"
     CONFIRM_REPLY_ID: Final = "agentscope_confirm_request_reply_id"
+    OBSERVATION: Final = "observation"
     EXTERNAL_REPLY_ID: Final = "agentscope_external_execution_request_reply_id"
 
 

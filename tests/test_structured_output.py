@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from agentscope_rx import GenerateReason, Msg, ReActAgent, ToolContext, condense, tool
+from agentscope_rx import GenerateReason, Msg, PermissionRule, ReActAgent, ToolContext, condense, tool
 from agentscope_rx.builder import AgentBuilder
 from agentscope_rx.errors import InvalidOption, MissingExtra, OutputInvalid, ProviderError
 from agentscope_rx.events import Custom, RequestStop, ToolResultEnd
@@ -80,6 +80,30 @@ def reminders(request: ModelRequest) -> str:
 async def look() -> str:
     """Look at the invoice."""
     return "12 francs"
+
+
+# -- after a pause ------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_an_answer_to_a_question_keeps_the_form() -> None:
+    """A call with a form that had to ask goes on with the same form: by an agent and by a builder, and a call that
+    waits beside the answer itself is settled first."""
+    rules = [PermissionRule.ask("look")]
+    for asking in (calls(("c1", "look", "{}")), calls(("c1", "look", "{}"), ("g0", OUTPUT_TOOL, '{"response":{}}'))):
+        for by_builder in (False, True):
+            builder, model = react(asking, answer({"total": 12}), tools=[look], permission_rules=rules)
+            agent = builder.build()
+            paused = await agent.call("go", ALICE, output=Invoice)
+            assert paused.reason is GenerateReason.PERMISSION_ASKING
+            events = (builder if by_builder else agent).respond(ALICE, {"c1": True}, output=Invoice)
+            reply = await events.reply()
+            assert reply.output(Invoice) == Invoice(total=12)
+            assert model.asked == 2
+    refused: Any = 3
+    for who in (builder, agent):
+        with pytest.raises(InvalidOption, match="output"):
+            who.respond(ALICE, {"c1": True}, output=refused)
 
 
 # -- by a tool ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from agentscope_rx.frozen import frozen
 from agentscope_rx.history import History
 from agentscope_rx.interactions import PERMISSION_KEY, Answer, Approval, is_waiting, open_exchanges, pending_calls
 from agentscope_rx.messages import (
+    MetadataKey,
     Msg,
     Role,
     TextBlock,
@@ -85,8 +86,10 @@ def _clean(block: B) -> B:
     match block:
         case TextBlock(text=text):
             return replace(block, text=clean_text(text))
-        case ToolResultBlock(output=output):
-            return replace(block, output=tuple(map(_clean, output)))
+        case ToolResultBlock(output=output, metadata=metadata):
+            # Nobody brings evidence along: what an action was about is noted by the session that has run it.
+            told = {key: value for key, value in metadata.items() if key != MetadataKey.OBSERVATION}
+            return replace(block, output=tuple(map(_clean, output)), metadata=told)
         case ToolUseBlock(state=ToolCallState.ASKING | ToolCallState.ALLOWED | ToolCallState.SUBMITTED):
             # Nobody brings along that a call was allowed, or that it waits: that is the session's to say.
             told = {key: value for key, value in block.metadata.items() if key != PERMISSION_KEY}

@@ -8,21 +8,17 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from itertools import chain
-from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from agentscope_rx.events import ToolResultEnd
 from agentscope_rx.frozen import frozen
-from agentscope_rx.messages import ToolResultBlock, ToolResultState
+from agentscope_rx.messages import MetadataKey, ToolResultBlock, ToolResultState
 from agentscope_rx.state import AgentState
 from agentscope_rx.task_state import EvidenceBinding
 from agentscope_rx.tools.execution import ToolOutcome
 from agentscope_rx.tools.execution_details import EXECUTION_DETAILS, ExecutionDetails
 from agentscope_rx.wire import from_json, to_json
-
-#: The key of a result's metadata under which its observation lies.
-OBSERVATION: Final = "observation"
 
 
 class ActionStatus(StrEnum):
@@ -94,7 +90,10 @@ def observed(
         output_digest=_digest(outcome.result),
         error_type=None if outcome.error is None else type(outcome.error).__name__,
     )
-    metadata: Mapping[str, object] = {**outcome.result.metadata, OBSERVATION: from_json(to_json(observation))}
+    metadata: Mapping[str, object] = {
+        **outcome.result.metadata,
+        MetadataKey.OBSERVATION: from_json(to_json(observation)),
+    }
     return replace(outcome, result=replace(outcome.result, metadata=metadata))
 
 
@@ -117,7 +116,7 @@ def evidence_of(state: AgentState, action_id: str) -> Evidence | None:
 
 def observation_of(source: ToolResultBlock | ToolResultEnd) -> Observation | None:
     """What was noted about the action behind a result, or behind the event that ends it; None where nothing was."""
-    given = (source.metadata or {}).get(OBSERVATION)
+    given = (source.metadata or {}).get(MetadataKey.OBSERVATION)
     try:
         return None if given is None else _observation_adapter().validate_python(given)
     except ValidationError:
