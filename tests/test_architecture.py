@@ -41,7 +41,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
     ),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),
-    "edges": _names("cli server __main__"),
+    "edges": _names("cli server __main__ pytest_plugin"),
     "facade": frozenset({"__init__"}),
 }
 

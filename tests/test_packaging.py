@@ -87,6 +87,7 @@ def test_the_wheel_declares_the_command(wheel: dict[str, bytes]) -> None:
     scripts = ConfigParser()
     scripts.read_string(dist_info(wheel, "entry_points.txt").decode())
     assert dict(scripts["console_scripts"]) == {"agentscope-rx": "agentscope_rx.cli:main"}
+    assert dict(scripts["pytest11"]) == {"agentscope_rx": "agentscope_rx.pytest_plugin"}
 
 
 def test_the_core_needs_no_extra(wheel: dict[str, bytes]) -> None:

@@ -6,6 +6,8 @@ from agentscope_rx.testing.marbles import assert_marbles as assert_marbles
 from agentscope_rx.testing.marbles import marbles as marbles
 from agentscope_rx.testing.model_conformance import check_model as check_model
 from agentscope_rx.testing.network import forbid_real_requests as forbid_real_requests
+from agentscope_rx.testing.outlines import outline as outline
+from agentscope_rx.testing.outlines import outline_manifest as outline_manifest
 from agentscope_rx.testing.recorder import Recorded as Recorded
 from agentscope_rx.testing.recorder import Signal as Signal
 from agentscope_rx.testing.recorder import record as record

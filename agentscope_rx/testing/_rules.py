@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 from agentscope_rx.errors import ConformanceFailed
+
+T = TypeVar("T")
 
 
 def require(kept: bool, rule: str) -> None:
     """Hold that a rule is kept."""
     if not kept:
         raise ConformanceFailed(rule)
+
+
+async def elsewhere(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The outcome of a coroutine on an event loop of its own, in a thread: one of the same kind as this one."""
+    factory = type(asyncio.get_running_loop())
+
+    def run() -> T:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(work())
+
+    return await asyncio.to_thread(run)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from agentscope_rx.errors import ConformanceFailed, ProviderError, ServerFailed,
 from agentscope_rx.history import History
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.requests import Model, ModelChunk, ModelRequest, ToolSpec
-from agentscope_rx.testing._rules import require
+from agentscope_rx.testing._rules import elsewhere, require
 from agentscope_rx.testing.scripted_model import Scripted, ScriptedTurn, calls, text
 from agentscope_rx.usage import ChatUsage
 
@@ -228,8 +228,8 @@ def _own_tasks() -> Generator[set[asyncio.Future[Any]]]:
 async def _serves_several_loops(make: MakeModel) -> None:
     async with make(["here", "elsewhere", "here again"]) as model:
         require(_text_of(await _asked(model)) == "here", "it answers")
-        elsewhere = await asyncio.to_thread(lambda: asyncio.run(_asked(model)))
-        require(_text_of(elsewhere) == "elsewhere", "it can be asked from another event loop")
+        other = await elsewhere(lambda: _asked(model))
+        require(_text_of(other) == "elsewhere", "it can be asked from another event loop")
         require(_text_of(await _asked(model)) == "here again", "and from the first one again")
 
 

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, cast
 
 from agentscope_rx.errors import ConformanceFailed
 from agentscope_rx.messages import Msg, ToolResultBlock, ToolResultState, ToolUseBlock
-from agentscope_rx.testing._rules import require
+from agentscope_rx.testing._rules import elsewhere, require
 from agentscope_rx.tools import Tool, ToolContext, Toolkit
 from agentscope_rx.tools.execution import run_call
 from agentscope_rx.wire import from_json, to_json
@@ -173,11 +173,8 @@ async def _runs_beside_itself(case: _Case) -> None:
 
 async def _serves_several_loops(case: _Case) -> None:
     tool = case.make()
-
-    def elsewhere() -> ToolResultBlock:
-        return asyncio.run(case.result(tool, case.arguments))
-
-    for result in (await asyncio.to_thread(elsewhere), await case.result(tool, case.arguments)):
+    other = await elsewhere(lambda: case.result(tool, case.arguments))
+    for result in (other, await case.result(tool, case.arguments)):
         require(
             result.state is not ToolResultState.ERROR, f"it can be called from several event loops: {result.text!r}"
         )

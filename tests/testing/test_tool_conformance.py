@@ -20,7 +20,7 @@ GOOD: Mapping[str, object] = {"path": "a.txt", "lines": [1, 2]}
 
 
 async def test_tools_that_come_along() -> None:
-    """The file tools keep every rule, those that change files too."""
+    """The file tools keep every rule."""
 
     def named(name: str) -> Callable[[], Tool]:
         def make() -> Tool:
@@ -31,7 +31,7 @@ async def test_tools_that_come_along() -> None:
 
     await check_tool(named("read_file"), {"path": "a.txt"}, failing={"path": "missing"})
     await check_tool(named("grep_files"), {"pattern": "alpha"}, failing={"pattern": "alpha", "path": ".."})
-    await check_tool(named("write_file"), {"path": "b.txt", "content": "beta"}, failing={"path": "..", "content": ""})
+    await check_tool(named("list_files"), {"path": "."}, failing={"path": "missing"})
 
 
 @virtual
