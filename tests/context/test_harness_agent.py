@@ -261,8 +261,8 @@ async def test_a_builder_makes_an_agent_for_each_subscription_and_closes_it(monk
     told: list[str] = []
     close, made = Agent[Any].close, HarnessAgent._make_pipeline  # pyright: ignore[reportPrivateUsage]
 
-    async def closing(agent: Agent[Any]) -> None:
-        await close(agent)
+    async def closing(agent: Agent[Any], **options: Any) -> None:
+        await close(agent, **options)
         told.append("closed")
 
     def making(agent: HarnessAgent, options: Any) -> Pipeline:
