@@ -14,6 +14,8 @@ from agentscope_rx.testing.fake_provider import FakeProvider, text
 from agentscope_rx.testing.network import forbid_real_requests
 from tests.testing.client import ask
 
+pytestmark = pytest.mark.real_requests  # each test forbids them by itself
+
 FAR = "192.0.2.1"  # reserved for documentation: it leads nowhere
 FAR6 = "2001:db8::1"
 
