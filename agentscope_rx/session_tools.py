@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from agentscope_rx.errors import InvalidIdentifier, SessionError
@@ -15,10 +15,11 @@ from agentscope_rx.messages import (
 )
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session.reading import Said, said_in
+from agentscope_rx.session.searching import sessions_to_read, text_of
 from agentscope_rx.stores import SessionKey, SessionStore
 from agentscope_rx.tools import ToolContext, tool
 from agentscope_rx.tools.arguments import InvalidArguments
-from agentscope_rx.tools.matching import matcher
+from agentscope_rx.tools.matching import query_of
 from agentscope_rx.tools.session_tool import SessionTool
 from agentscope_rx.tools.tool import FunctionTool
 from agentscope_rx.wire import to_json
@@ -96,18 +97,20 @@ class PastSessions:
             maxResults: How many messages at most; 10 if left out, at most 50.
             matchMode: `phrase`: the query as it is. `all`: all of its words in one message. `any`: one of them.
         """
-        wanted = matcher(query, matchMode)
-        keys = await self._keys(None if agentId is None else self._agent(agentId))
+        wanted = query_of(query, matchMode)
+        agent_id = None if agentId is None else self._agent(agentId)
+        keys = await self._keys(agent_id)
+        reading = await sessions_to_read(self._store, keys, wanted, user_id=self._own.user_id, agent_id=agent_id)
         limit = min(maxResults if maxResults > 0 else _RESULTS, _MOST_RESULTS)
         found, unread = list[dict[str, Any]](), 0
-        for key in keys:
+        for key in reading:
             try:
                 said = await said_in(self._store, key) or Said(as_of_seq=0, messages=())
             except SessionError:
                 unread += 1  # one that is damaged hides no other
                 continue
             for message in said.messages:
-                if not wanted("\n".join(_texts(message)).lower()):
+                if not wanted.finds(text_of(message)):
                     continue
                 if len(found) == limit:
                     return _written(found, f"only the first {limit} messages are shown: ask more precisely")
@@ -174,37 +177,7 @@ def session_tools(
     return [SessionTool(each, of) for each in _TOOLS]
 
 
-# -- words --------------------------------------------------------------------------------------------------
-
-
-def _texts(message: Msg) -> Iterator[str]:
-    """What a person would say that the message says."""
-    for block in message.content:
-        match block:
-            case TextBlock(text=text):
-                yield text
-            case ToolUseBlock(name=name, input=input):
-                yield name
-                yield from _words(input)
-            case ToolResultBlock(name=name):
-                yield name
-                yield block.text
-            case HintBlock(hint=hint):
-                yield hint
-            case _:
-                pass
-
-
-def _words(value: object) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for name, each in cast("Mapping[object, object]", value).items():
-            yield str(name)
-            yield from _words(each)
-    elif isinstance(value, list | tuple):
-        for each in cast("Sequence[object]", value):
-            yield from _words(each)
-    elif value is not None:
-        yield str(value)
+# -- what is shown ------------------------------------------------------------------------------------------
 
 
 def _shown(message: Msg) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def _names(text: str) -> frozenset[str]:
 #: Each layer with its modules: the first name below `agentscope_rx`.
 LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
-        "__about__ messages events errors usage history blocks requests manifest state records runtime_context"
+        "__about__ messages events errors usage history blocks requests manifest state records queries runtime_context"
         " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
         " loop_local recent task_state permission_context interactions interaction_json secret_names past differences"
     ),

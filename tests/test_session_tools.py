@@ -13,7 +13,7 @@ from agentscope_rx.errors import InvalidOption
 from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
 from agentscope_rx.messages import Msg
 from agentscope_rx.runtime_context import RuntimeContext
-from agentscope_rx.stores import InMemoryStore, JsonFileStore, SessionKey, SessionStore, StateStore, Stored
+from agentscope_rx.stores import InMemoryStore, JsonFileStore, SessionKey, SessionStore, SqlStore, StateStore, Stored
 from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.tools import tool
 from agentscope_rx.workspace import InMemoryWorkspace
@@ -54,9 +54,15 @@ async def talk(store: SessionStore, *said: str, session: str, user: str | None =
     await agent.observe([Msg.user(each) for each in said], RuntimeContext(user_id=user, session_id=session))
 
 
-@pytest.fixture(params=["memory", "files"])
+@pytest.fixture(params=["memory", "files", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> SessionStore:
-    return InMemoryStore() if request.param == "memory" else JsonFileStore(tmp_path)
+    match request.param:
+        case "memory":
+            return InMemoryStore()
+        case "files":
+            return JsonFileStore(tmp_path)
+        case _:
+            return SqlStore(f"sqlite:///{tmp_path}/sessions.db")
 
 
 async def test_the_tools_are_offered_where_they_are_wanted() -> None:

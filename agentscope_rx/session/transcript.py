@@ -27,12 +27,24 @@ class Transcript:
 
     def take(self, record: LogRecord) -> None:
         """One more record; what shortens or rewrites a history adds nothing."""
-        codec = codec_for(record.type)
-        if codec is not None and codec.record is rec.SessionForked and self._messages:
+        if is_fork(record) and self._messages:
             return  # what was said before has been read where it was said
-        if codec is not None and codec.record in _SAYING:
-            for message in messages_in(codec.read(record.version, record.payload, _NOTHING)):
-                self._messages.setdefault(message.id, message)
+        for message in messages_said(record):
+            self._messages.setdefault(message.id, message)
+
+
+def is_fork(record: LogRecord) -> bool:
+    """Whether a record says that its session began as another one was."""
+    codec = codec_for(record.type)
+    return codec is not None and codec.record is rec.SessionForked
+
+
+def messages_said(record: LogRecord) -> Iterable[Msg]:
+    """The messages that came into a session by a record of its log."""
+    codec = codec_for(record.type)
+    if codec is None or codec.record not in _SAYING:
+        return ()
+    return messages_in(codec.read(record.version, record.payload, _NOTHING))
 
 
 _SAYING: frozenset[type[Any]] = frozenset(

@@ -12,6 +12,7 @@ from agentscope_rx.finishing import to_the_end
 from agentscope_rx.loop_local import LoopLocal
 from agentscope_rx.stores.keys import SessionKey
 from agentscope_rx.stores.refusals import check_age, check_lease, check_limit, check_read, check_records, check_ttl
+from agentscope_rx.stores.search_index import SearchIndex
 from agentscope_rx.stores.store import ANYBODY, Anybody, Lease, Stored
 
 if TYPE_CHECKING:
@@ -67,6 +68,19 @@ class SqlStore:
     def local(self) -> bool:
         """Whether the database is a file or memory of this machine."""
         return self._url.get_backend_name() == "sqlite"
+
+    @property
+    def search_index(self) -> SearchIndex | None:
+        """Tells which sessions hold some terms; None = the database has no full text search that is used."""
+        backend = self._url.get_backend_name()
+        if backend not in ("sqlite", "postgresql"):
+            return None
+        from agentscope_rx.stores.sql_search import SqlSearchIndex
+
+        return SqlSearchIndex(self._finish, backend)
+
+    async def _finish(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
+        return await to_the_end(self._transact(work))
 
     async def get(self, key: SessionKey, /) -> Stored | None:
         """What is stored under the key."""

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentscope_rx.stores.keys import SessionKey, folder_name, user_folder
 from agentscope_rx.stores.refusals import busy, conflict, lease_lost, log_conflict
-from agentscope_rx.stores.sql_tables import RECORDS, SESSIONS, STATES, Now
+from agentscope_rx.stores.sql_tables import RECORDS, SESSIONS, STATES, TERMS, Now
 from agentscope_rx.stores.store import ABSENT, Anybody, Lease, Stored
 
 _SECOND: Final = 1_000_000
@@ -30,14 +30,14 @@ class NotThere(Exception):
 async def get(connection: AsyncConnection, key: SessionKey) -> Stored | None:
     """The state of a session."""
     states = SESSIONS.join(STATES, STATES.c.session == SESSIONS.c.session)
-    query = select(SESSIONS.c.version, STATES.c.body).select_from(states).where(SESSIONS.c.session == _digest(key))
+    query = select(SESSIONS.c.version, STATES.c.body).select_from(states).where(SESSIONS.c.session == digest_of(key))
     row = (await connection.execute(query)).first()
     return None if row is None else Stored(bytes(row.body), row.version)
 
 
 async def put(connection: AsyncConnection, key: SessionKey, body: bytes, expected: int, fence: int | None) -> int:
     """Replace the state of a session."""
-    version, session = expected + 1, _digest(key)
+    version, session = expected + 1, digest_of(key)
     found = await _advance(connection, key, fence, (SESSIONS.c.version, expected, version))
     if found != expected:
         raise conflict(key, expected, found)
@@ -52,7 +52,7 @@ async def append(
     connection: AsyncConnection, key: SessionKey, records: Sequence[bytes], expected: int, fence: int | None
 ) -> int:
     """Add records to the log of a session."""
-    last, session = expected + len(records), _digest(key)
+    last, session = expected + len(records), digest_of(key)
     found = await _advance(connection, key, fence, (SESSIONS.c.last_seq, expected, last))
     if found != expected:
         raise log_conflict(key, expected, found)
@@ -63,14 +63,14 @@ async def append(
 
 async def read_after(connection: AsyncConnection, key: SessionKey, seq: int, limit: int) -> tuple[bytes, ...]:
     """The records behind a number."""
-    mine = RECORDS.c.session == _digest(key), RECORDS.c.seq > seq
+    mine = RECORDS.c.session == digest_of(key), RECORDS.c.seq > seq
     query = select(RECORDS.c.body).where(*mine).order_by(RECORDS.c.seq).limit(limit)
     return tuple(bytes(row.body) for row in await connection.execute(query))
 
 
 async def acquire(connection: AsyncConnection, key: SessionKey, holder: str, ttl: float) -> Lease:
     """Give a session a new lease."""
-    row, now = SESSIONS.c.session == _digest(key), Now()
+    row, now = SESSIONS.c.session == digest_of(key), Now()
     taking = update(SESSIONS).where(row, SESSIONS.c.leased_until <= now)
     taking = taking.values(
         # Above each of an earlier session of this name, whose row was deleted.
@@ -116,7 +116,7 @@ async def keys(
     if not isinstance(user_id, Anybody):
         query = query.where(SESSIONS.c.owner == user_folder(user_id))
     if after is not None:
-        query = query.where(SESSIONS.c.session > _digest(after))
+        query = query.where(SESSIONS.c.session > digest_of(after))
     rows = await connection.execute(query.order_by(SESSIONS.c.session).limit(limit))
     return tuple(SessionKey.from_json(bytes(row.ids)) for row in rows)
 
@@ -124,7 +124,7 @@ async def keys(
 async def remove(connection: AsyncConnection, key: SessionKey, fence: int | None) -> bool:
     """Delete a session; whether it was there."""
     conditions = () if fence is None else (SESSIONS.c.fence == fence,)
-    found = await _remove(connection, _digest(key), *conditions)
+    found = await _remove(connection, digest_of(key), *conditions)
     if found is None and fence is not None:
         raise lease_lost(key, fence)
     return bool(found)
@@ -143,7 +143,7 @@ async def remove_unused(connection: AsyncConnection, session: str, untouched_for
 
 async def make(connection: AsyncConnection, key: SessionKey) -> None:
     """Make the row of a session that is not there."""
-    row = {"session": _digest(key), "agent": key.agent_folder, "owner": key.user_folder, "ids": key.to_json()}
+    row = {"session": digest_of(key), "agent": key.agent_folder, "owner": key.user_folder, "ids": key.to_json()}
     try:
         async with connection.begin_nested():
             await connection.execute(insert(SESSIONS).values(**row, touched=Now()))
@@ -151,12 +151,13 @@ async def make(connection: AsyncConnection, key: SessionKey) -> None:
         return  # somebody else made it
 
 
-def _digest(key: SessionKey) -> str:
+def digest_of(key: SessionKey) -> str:
+    """What the rows of a session are found by."""
     return hashlib.sha256(key.path.encode()).hexdigest()
 
 
 def _of(lease: Lease) -> tuple[ColumnElement[bool], ...]:
-    return SESSIONS.c.session == _digest(lease.key), SESSIONS.c.fence == lease.fence
+    return SESSIONS.c.session == digest_of(lease.key), SESSIONS.c.fence == lease.fence
 
 
 def _unused(untouched_for: float) -> tuple[ColumnElement[bool], ...]:
@@ -168,7 +169,7 @@ async def _advance(
 ) -> int:
     """Move a counter of a session on; what it was before."""
     counter, expected, new = change
-    row = SESSIONS.c.session == _digest(key)
+    row = SESSIONS.c.session == digest_of(key)
     fenced = () if fence is None else (SESSIONS.c.fence == fence,)
     moving = update(SESSIONS).where(row, counter == expected, *fenced).values({counter: new, SESSIONS.c.touched: Now()})
     if (await connection.execute(moving)).rowcount:
@@ -189,4 +190,5 @@ async def _remove(connection: AsyncConnection, session: str, *conditions: Column
         return None
     states = await connection.execute(delete(STATES).where(STATES.c.session == session))
     records = await connection.execute(delete(RECORDS).where(RECORDS.c.session == session))
+    await connection.execute(delete(TERMS).where(TERMS.c.session == session))
     return states.rowcount + records.rowcount

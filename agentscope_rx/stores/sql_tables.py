@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Column,
     Connection,
@@ -17,11 +18,14 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
+    UniqueConstraint,
     event,
     insert,
     select,
 )
 from sqlalchemy.dialects.mysql import LONGBLOB
+from sqlalchemy.dialects.postgresql import TSVECTOR
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -64,6 +68,29 @@ RECORDS: Final = Table(
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("body", _BYTES, nullable=False),
 )
+TERMS: Final = Table(  # what `sql_search` looks for
+    "agentscope_terms",
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
+    Column("session", _DIGEST, nullable=False),
+    Column("through", BigInteger, nullable=False),
+    Column("terms", Text().with_variant(TSVECTOR(), "postgresql"), nullable=False),
+    UniqueConstraint("session", "through"),
+)
+#: The full text index over them that SQLite has, and the name of PostgreSQL's.
+WORDS: Final = "agentscope_words"
+_WORDS_OF_SQLITE: Final = f"""
+CREATE VIRTUAL TABLE IF NOT EXISTS {WORDS} USING fts5
+  (terms, content='agentscope_terms', content_rowid='id', detail=none, tokenize='ascii');
+CREATE TRIGGER IF NOT EXISTS {WORDS}_in AFTER INSERT ON agentscope_terms BEGIN
+  INSERT INTO {WORDS}(rowid, terms) VALUES (new.id, new.terms); END;
+CREATE TRIGGER IF NOT EXISTS {WORDS}_out AFTER DELETE ON agentscope_terms BEGIN
+  INSERT INTO {WORDS}({WORDS}, rowid, terms) VALUES ('delete', old.id, old.terms); END"""  # noqa: S608
+_WORDS_OF_POSTGRESQL: Final = f"CREATE INDEX IF NOT EXISTS {WORDS} ON agentscope_terms USING gin (terms)"
+for _statement in _WORDS_OF_SQLITE.split("\nCREATE"):
+    if _statement:
+        event.listen(TERMS, "after_create", DDL(f"CREATE{_statement.removesuffix(';')}").execute_if(dialect="sqlite"))
+event.listen(TERMS, "after_create", DDL(_WORDS_OF_POSTGRESQL).execute_if(dialect="postgresql"))
 _SCHEMA: Final = Table("agentscope_schema", METADATA, Column("version", Integer, primary_key=True, autoincrement=False))
 
 

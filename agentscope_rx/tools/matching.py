@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
+from agentscope_rx.queries import Query
 from agentscope_rx.tools.arguments import InvalidArguments
 
-_MODES: Final = ("phrase", "all", "any")
 
-
-def matcher(query: str, mode: str) -> Callable[[str], bool]:
-    """What tells whether a text, in lower case, is meant by a query.
+def query_of(query: str, mode: str) -> Query:
+    """What a model looks for.
 
     Args:
         query: The words.
@@ -20,16 +18,12 @@ def matcher(query: str, mode: str) -> Callable[[str], bool]:
     Raises:
         InvalidArguments: The query is blank, or there is no such mode.
     """
-    words = query.lower().split()
-    if not words:
-        raise InvalidArguments("query: must not be blank")
-    match mode:
-        case "phrase":
-            phrase = query.lower().strip()
-            return lambda text: phrase in text
-        case "all":
-            return lambda text: all(word in text for word in words)
-        case "any":
-            return lambda text: any(word in text for word in words)
-        case _:
-            raise InvalidArguments(f"matchMode: should be one of {', '.join(_MODES)}, got {mode!r}")
+    try:
+        return Query.of(query, mode)
+    except ValueError as error:
+        raise InvalidArguments(str(error)) from None
+
+
+def matcher(query: str, mode: str) -> Callable[[str], bool]:
+    """What tells whether a text, in lower case, is meant by a query; arguments and errors as of `query_of`."""
+    return query_of(query, mode).finds
