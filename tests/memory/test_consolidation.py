@@ -201,9 +201,10 @@ async def test_nothing_moves_that_is_not_taken_in() -> None:
     old = {"memory/2025-01-01.md": "- old\n", "memory/2025-01-02.md": "- older\n"}
     files = Ledger({**old, "memory/archive/2025-01-02.md": "- kept\n"}, due=True)
     memory = {"daily_file_retention_days": 10, "consolidation_min_gap": timedelta(0)}
-    agent = merging(Writer([ServerFailed("down"), "- all"]), files, memory=memory).build()
-    await heard(agent)
-    assert await files.text("memory/2025-01-01.md") == "- old\n"
+    agent = merging(Writer([ServerFailed("down"), text(""), "- all"]), files, memory=memory).build()
+    for _ in ("fails", "says nothing"):
+        await heard(agent)
+        assert await files.text("memory/2025-01-01.md") == "- old\n"
     await heard(agent)
     assert await files.text("memory/archive/2025-01-01.md") == "- old\n"
     assert await files.text("memory/archive/2025-01-02.md") == "- kept\n"
