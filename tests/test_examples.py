@@ -61,6 +61,14 @@ PRINTS = {
         r"^checked: PASSED exit code 0$",
         r"^Change 42 is done: .* The tests of the export support that\.$",
     ),
+    "two_users.py": (
+        r"^alice: Answer in French\. In French: True$",
+        r"^alice: C'est noté\.$",
+        r"^alice: sees AGENTS\.md, notes$",
+        r"^bob: Answer in English\. In French: False$",
+        r"^bob: I know nothing about tea\.$",
+        r"^bob: sees AGENTS\.md$",
+    ),
     "long_run.py": (
         r"^requests    250, refused 0$",
         r"^tokens      median [\d,]+, largest [5-6],\d{3}, limit 6,840$",

@@ -26,6 +26,9 @@ KNOWLEDGE_FOLDER: Final = "knowledge"
 RULES: Final = "workspace:AGENTS.md"
 MEMORY: Final = "workspace:MEMORY.md"
 KNOWLEDGE: Final = "workspace:knowledge"
+KNOWLEDGE_LIST: Final = "workspace:knowledge-files"
+#: The file itself goes before the list of the others, by which the model can still find and read it.
+_KNOWLEDGE_PRIORITY: Final = -1
 ADDITIONAL: Final = "workspace:additional-files"
 _INSTRUCTION_PRIORITY: Final = 100
 _CHARS_PER_TOKEN: Final = 4  # the budget of this material is reckoned in characters
@@ -98,10 +101,10 @@ class _Loading:
 
     async def run(self, today: datetime, session_id: str) -> Materials:
         rules = await self._read(RULES_FILE, RULES, "system")
-        knowledge = await self._knowledge()
+        knowledge, listed = await self._read(KNOWLEDGE_FILE, KNOWLEDGE), await self._knowledge_list()
         additional = await self._additional()
         environment = self._environment(today)
-        taken = sum(map(len, (rules, knowledge, additional, environment))) // _CHARS_PER_TOKEN
+        taken = sum(map(len, (rules, knowledge, listed, additional, environment))) // _CHARS_PER_TOKEN
         remembered = await self._read(MEMORY_FILE, MEMORY) if self._workspace.memory else ""
         memory = self._cut(remembered, self._workspace.max_tokens - taken)
         system = (
@@ -111,7 +114,8 @@ class _Loading:
         )
         references = (
             _block(MEMORY, "memory", memory),
-            _block(KNOWLEDGE, "knowledge", knowledge),
+            _block(KNOWLEDGE, "knowledge", knowledge, priority=_KNOWLEDGE_PRIORITY),
+            _block(KNOWLEDGE_LIST, "knowledge", listed),
             _block(ADDITIONAL, "additional", additional, required=True),
         )
         return Materials(
@@ -152,14 +156,14 @@ class _Loading:
             self._left_out(id, zone, f"file_refused:{path}:{type(error).__name__}")
             return ""
 
-    async def _knowledge(self) -> str:
-        text = await self._read(KNOWLEDGE_FILE, KNOWLEDGE)
-        names = [path for path in await self._knowledge_files() if path != KNOWLEDGE_FILE]
+    async def _knowledge_list(self) -> str:
+        names = await self._knowledge_files()
+        if names == [KNOWLEDGE_FILE]:
+            return ""  # it is shown itself
         shown = names[:_MOST_SHOWN]
         if len(names) > len(shown):
             shown.append(f"[{len(names) - len(shown):,} more files]")
-        listed = "Knowledge files:\n" + "\n".join(shown) if names else ""
-        return "\n\n".join(part for part in (text, listed) if part.strip())
+        return "Knowledge files:\n" + "\n".join(shown) if names else ""
 
     async def _knowledge_files(self) -> list[str]:
         """The files below the folder; linked folders, which may lead back up, are not entered."""
@@ -172,7 +176,7 @@ class _Loading:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                self._left_out(KNOWLEDGE, "references", f"file_refused:{folder}:{type(error).__name__}")
+                self._left_out(KNOWLEDGE_LIST, "references", f"file_refused:{folder}:{type(error).__name__}")
                 continue
             for entry in entries:
                 if entry.kind is FileKind.FILE:

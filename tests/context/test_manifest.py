@@ -114,7 +114,7 @@ async def test_items_are_told_in_the_order_in_which_they_are_read() -> None:
         ("source/t/extra", "reference", "references", "load_sources"),
         ("source/t/format", "reference", "references", "load_sources"),
         ("workspace:MEMORY.md", "memory", "references", "load_materials"),
-        ("workspace:knowledge", "knowledge", "references", "load_materials"),
+        ("workspace:knowledge-files", "knowledge", "references", "load_materials"),
         ("harness:framing", "framing", "system", ""),
     ]
     assert len(said) == 3

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agentscope_rx import InMemoryWorkspace, RuntimeContext
 from agentscope_rx.context.materials import WorkspaceMaterial
+from agentscope_rx.context.policy import memory_knowledge_rest
 from agentscope_rx.lifting import chain
 from agentscope_rx.operators import load_materials
 from agentscope_rx.pulling import last
@@ -109,6 +110,7 @@ async def test_material_reaches_the_provider_in_its_place() -> None:
     assert [item.id for item in manifest.items if item.zone == "references"] == [
         "workspace:MEMORY.md",
         "workspace:additional-files",
+        "workspace:knowledge-files",
         "workspace:knowledge",
     ]
     required = {item.id: (item.kind, item.required) for item in manifest.items}
@@ -116,7 +118,7 @@ async def test_material_reaches_the_provider_in_its_place() -> None:
     assert required["harness:workspace-guidance"] == ("working_principles", True)
     assert required["harness:workspace-environment"] == ("environment", True)
     assert required["workspace:MEMORY.md"] == ("memory", False)
-    assert required["workspace:knowledge"] == ("knowledge", False)
+    assert required["workspace:knowledge"] == required["workspace:knowledge-files"] == ("knowledge", False)
     assert required["workspace:additional-files"] == ("additional", True)
     revision = next(item.revision for item in manifest.items if item.id == "workspace:AGENTS.md")
     system = system_of(provider)
@@ -130,7 +132,7 @@ async def test_material_reaches_the_provider_in_its_place() -> None:
     _, references = tail_of(provider)
     assert references.index("Alice likes tea.") < references.index("house_rules_txt") < references.index("Start here.")
     assert "&lt;docs_house_rules_txt&gt;\n  first\n  second\n&lt;/docs_house_rules_txt&gt;" in references
-    assert "Start here.\n\nKnowledge files:\nknowledge/faq/tea.md\n" in references
+    assert "Knowledge files:\nknowledge/KNOWLEDGE.md\nknowledge/faq/tea.md\n" in references
 
 
 async def test_the_environment_says_who_when_and_where() -> None:
@@ -280,9 +282,22 @@ async def test_knowledge_is_listed_and_not_read() -> None:
     """All files below the folder by their paths, in order; only KNOWLEDGE.md is shown itself."""
     workspace = Counting({"knowledge/b.md": "B", "knowledge/KNOWLEDGE.md": "Start.", "knowledge/a/c.md": "C"})
     loaded = await material(workspace).load(today=BEGINNING, session_id="s")
-    (block,) = loaded.references
-    assert block.text == "Start.\n\nKnowledge files:\nknowledge/a/c.md\nknowledge/b.md"
+    shown, listed = loaded.references
+    assert shown.text == "Start."
+    assert listed.text == "Knowledge files:\nknowledge/KNOWLEDGE.md\nknowledge/a/c.md\nknowledge/b.md"
     assert "knowledge/b.md" not in workspace.read_paths
+
+
+@virtual
+async def test_knowledge_goes_before_the_list_by_which_it_is_found() -> None:
+    """Both are optional; where KNOWLEDGE.md is all that there is, it is not listed."""
+    shown, listed = (
+        await material({"knowledge/KNOWLEDGE.md": "S", "knowledge/b.md": "B"}).load(today=BEGINNING, session_id="s")
+    ).references
+    assert (shown.required, listed.required) == (False, False)
+    assert list(memory_knowledge_rest((listed, shown))) == ["workspace:knowledge", "workspace:knowledge-files"]
+    (alone,) = (await material({"knowledge/KNOWLEDGE.md": "S"}).load(today=BEGINNING, session_id="s")).references
+    assert alone.text == "S"
 
 
 @virtual

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import sys
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from agentscope_rx import HarnessAgent, RuntimeContext
 from agentscope_rx.messages import ToolResultBlock, ToolResultState, ToolUseBlock
+from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.tools import Toolkit
 from agentscope_rx.tools.context import ToolContext
 from agentscope_rx.tools.execution import run_call
@@ -129,6 +132,36 @@ async def test_no_path_leads_out(tree: Path, path: str) -> None:
             assert str(tree) not in result.text
     assert outside(tree) == before
     assert not (tree / "ws/stolen").exists()
+
+
+async def test_no_path_leads_an_agent_out(tree: Path) -> None:
+    """The same through a HarnessAgent with the tools that it has by itself, for a user with files of their own, too."""
+    before = outside(tree)
+    paths = [
+        path for path in REFUSED if path != "\ud83d"
+    ]  # what a model says has none: it becomes U+FFFD, a plain name
+    for user in (None, "alice"):
+        script = [
+            calls(*((f"c{number}", name, json.dumps({**others, parameter: path})) for number, path in enumerate(paths)))
+            for name, parameter, others in CALLS
+        ]
+        model = ScriptedModel([*script, "done"])
+        agent = HarnessAgent.builder(name="a", model=model, workspace=tree / "ws", compaction=None).build()
+        state = RuntimeContext(user_id=user, session_id="s")
+        assert (await agent.call("Attack.", state)).text == "done"
+        found = [m.tool_result for m in (await agent.state(state)).context.messages if m.tool_result is not None]
+        assert len(found) == len(paths) * len(CALLS)
+        for result in found:
+            assert result.state is ToolResultState.ERROR, (result.name, result.text)
+            assert "\x1b" not in result.text
+            assert str(tree) not in result.text
+    assert outside(tree) == before
+    assert not (tree / "ws/stolen").exists()
+
+
+def test_there_are_many_attacks() -> None:
+    """Nobody takes any away unseen."""
+    assert len(REFUSED) + len(ENDS) + len(STOPPED) >= 60
 
 
 @pytest.mark.parametrize(
