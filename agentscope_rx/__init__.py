@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from agentscope_rx.workspace import InMemoryWorkspace as InMemoryWorkspace
     from agentscope_rx.workspace import IsolationScope as IsolationScope
     from agentscope_rx.workspace import LocalWorkspace as LocalWorkspace
+    from agentscope_rx.workspace import StoredWorkspace as StoredWorkspace
 
 _HOME = {
     "ContextBlock": "agentscope_rx.blocks",
@@ -133,6 +134,7 @@ _HOME = {
     "InMemoryWorkspace": "agentscope_rx.workspace",
     "IsolationScope": "agentscope_rx.workspace",
     "LocalWorkspace": "agentscope_rx.workspace",
+    "StoredWorkspace": "agentscope_rx.workspace",
 }
 
 

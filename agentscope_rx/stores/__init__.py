@@ -1,5 +1,6 @@
 """Where sessions are kept."""
 
+from agentscope_rx.stores.blobs import BlobStore as BlobStore
 from agentscope_rx.stores.files import JsonFileStore as JsonFileStore
 from agentscope_rx.stores.in_memory import InMemoryStore as InMemoryStore
 from agentscope_rx.stores.keys import SessionKey as SessionKey

@@ -12,6 +12,7 @@ from agentscope_rx.errors import InvalidOption, MissingExtra, StoreUnavailable
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.loop_local import LoopLocal
 from agentscope_rx.stores import redis_scripts as scripts
+from agentscope_rx.stores.blobs import blob_conflict
 from agentscope_rx.stores.keys import SessionKey
 from agentscope_rx.stores.redis_index import BY_AGENT, BY_USER, Span, by_user
 from agentscope_rx.stores.refusals import (
@@ -208,6 +209,34 @@ class RedisStore:
         if await self._ask(lambda client: client.exists(self._keys(path)[0])):
             await self._note(path)
         return status, there
+
+    # -- blobs ------------------------------------------------------------------------------------------------
+
+    async def get_blob(self, space: str, name: str, /) -> Stored | None:
+        """The bytes under a name; see `BlobStore`."""
+        key = self._blob(space, name)
+        version, body = await to_the_end(self._ask(lambda client: client.hmget(key, "version", "body")))
+        return None if version is None else Stored(body, int(version))
+
+    async def blob_version(self, space: str, name: str, /) -> int:
+        """Their version; see `BlobStore`."""
+        key = self._blob(space, name)
+        return int(await to_the_end(self._ask(lambda client: client.hget(key, "version"))) or ABSENT)
+
+    async def put_blob(self, space: str, name: str, body: bytes, /, *, expected_version: int) -> int:
+        """Store bytes under a name; see `BlobStore`."""
+        given = scripts.PUT_BLOB, 1, self._blob(space, name), expected_version, expected_version + 1, body
+        if not await to_the_end(self._ask(lambda client: client.eval(*given))):
+            raise blob_conflict(name, expected_version)
+        return expected_version + 1
+
+    async def delete_blobs(self, space: str, names: Sequence[str], /) -> None:
+        """Remove bytes; see `BlobStore`."""
+        keys = [self._blob(space, name) for name in names]
+        await to_the_end(self._ask(lambda client: client.delete(*keys)))
+
+    def _blob(self, space: str, name: str) -> str:
+        return f"{self._prefix}{{{space}}}:blob:{name}"  # one slot for all of a space
 
     # -- the server -------------------------------------------------------------------------------------------
 

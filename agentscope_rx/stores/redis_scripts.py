@@ -118,3 +118,12 @@ PRUNE: Final = _script("""
 if field('leased_until') > now or field('touched') + tonumber(ARGV[2]) > now then return {'kept', 0} end
 return {'done', remove()}
 """)
+
+#: A blob has one key, a hash: its version and its bytes.
+PUT_BLOB: Final = """
+if (redis.call('HGET', KEYS[1], 'version') or '0') ~= ARGV[1] then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'version', ARGV[2], 'body', ARGV[3])
+return 1
+"""

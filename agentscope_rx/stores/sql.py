@@ -164,6 +164,32 @@ class SqlStore:
                 pruned += await to_the_end(removal)
         return pruned
 
+    async def get_blob(self, space: str, name: str, /) -> Stored | None:
+        """The bytes under a name; see `BlobStore`."""
+        from agentscope_rx.stores import sql_blobs
+
+        return await self._transact(lambda connection: sql_blobs.get(connection, space, name))
+
+    async def blob_version(self, space: str, name: str, /) -> int:
+        """Their version; see `BlobStore`."""
+        from agentscope_rx.stores import sql_blobs
+
+        return await self._transact(lambda connection: sql_blobs.version(connection, space, name))
+
+    async def put_blob(self, space: str, name: str, body: bytes, /, *, expected_version: int) -> int:
+        """Store bytes under a name; see `BlobStore`."""
+        from agentscope_rx.stores import sql_blobs
+
+        return await to_the_end(
+            self._transact(lambda connection: sql_blobs.put(connection, space, name, body, expected_version))
+        )
+
+    async def delete_blobs(self, space: str, names: Sequence[str], /) -> None:
+        """Remove bytes; see `BlobStore`."""
+        from agentscope_rx.stores import sql_blobs
+
+        await to_the_end(self._transact(lambda connection: sql_blobs.remove(connection, space, names)))
+
     async def _write(self, key: SessionKey, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         """Do a transaction to its end; where the session has no row, make it first."""
         from agentscope_rx.stores import sql_rows

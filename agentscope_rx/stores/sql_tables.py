@@ -68,6 +68,14 @@ RECORDS: Final = Table(
     Column("seq", BigInteger, primary_key=True, autoincrement=False),
     Column("body", _BYTES, nullable=False),
 )
+BLOBS: Final = Table(
+    "agentscope_blobs",
+    METADATA,
+    Column("space", _NAME, primary_key=True),
+    Column("name", _NAME, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("body", _BYTES, nullable=False),
+)
 TERMS: Final = Table(  # what `sql_search` looks for
     "agentscope_terms",
     METADATA,

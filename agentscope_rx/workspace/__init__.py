@@ -22,3 +22,4 @@ from agentscope_rx.workspace.paths import resolve_path as resolve_path
 from agentscope_rx.workspace.routing import RoutedWorkspace as RoutedWorkspace
 from agentscope_rx.workspace.scoped import ScopedWorkspace as ScopedWorkspace
 from agentscope_rx.workspace.session_files import SessionFiles as SessionFiles
+from agentscope_rx.workspace.stored import StoredWorkspace as StoredWorkspace

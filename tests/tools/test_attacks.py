@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from agentscope_rx import HarnessAgent, RuntimeContext
+from agentscope_rx import HarnessAgent, InMemoryStore, RuntimeContext
 from agentscope_rx.messages import ToolResultBlock, ToolResultState, ToolUseBlock
 from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.tools import Toolkit
@@ -146,7 +146,8 @@ async def test_no_path_leads_an_agent_out(tree: Path) -> None:
             for name, parameter, others in CALLS
         ]
         model = ScriptedModel([*script, "done"])
-        agent = HarnessAgent.builder(name="a", model=model, workspace=tree / "ws", compaction=None).build()
+        builder = HarnessAgent.builder(name="a", model=model, workspace=tree / "ws", compaction=None)
+        agent = builder.state_store(InMemoryStore()).build()
         state = RuntimeContext(user_id=user, session_id="s")
         assert (await agent.call("Attack.", state)).text == "done"
         found = [m.tool_result for m in (await agent.state(state)).context.messages if m.tool_result is not None]
