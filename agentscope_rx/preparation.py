@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from agentscope_rx.context.layout import lay_out
+from agentscope_rx.draft import RequestDraft
 from agentscope_rx.events import AgentEvent, Custom
 from agentscope_rx.frozen import frozen
 from agentscope_rx.manifest import ContextManifest
@@ -30,17 +32,46 @@ class PreparedRequest:
     error: Exception | None = None
 
 
-async def prepare(call: Call) -> PreparedRequest:
+@frozen(kw_only=False)
+class Earlier:
+    """A step of a run, as it began its request.
+
+    Args:
+        step: The step.
+        previous_request: The request before it.
+        pressure_level: How near to its limit that was.
+    """
+
+    step: Step
+    previous_request: RequestDraft | None
+    pressure_level: int
+
+
+async def prepare(call: Call, *, earlier: Earlier | None = None) -> PreparedRequest:
     """Run the preparation of a call's first step over a copy of its session.
 
     Args:
         call: What would be called.
+        earlier: The step whose request is prepared once more, over its own session. Default None: the first step.
     """
-    session = StoredSession.beside(await call.read_state())  # what is recorded here is seen by nobody else
-    call.take_in(session)
+    state = await call.read_state() if earlier is None else earlier.step.state
+    session = StoredSession.beside(state)  # what is recorded here is seen by nobody else
+    if earlier is None:
+        call.take_in(session)
     identity, manifests = call.identity(), list[ContextManifest]()
     run = call.handle(Emitter(identity, call.options.runtime, partial(_keep_manifest, manifests)), session)
     first = Step(number=0, identity=identity, card=call.card, dry_run=True, run=run)
+    if earlier is not None:
+        run.previous_request, run.pressure_level = earlier.previous_request, earlier.pressure_level
+        again = earlier.step
+        first = replace(
+            first,
+            number=again.number,
+            mode=again.mode,
+            correction=again.correction,
+            max_output=again.max_output,
+            pressed=again.pressed,
+        )
     try:
         step = await last(call.pipeline.group("prepare").attempt(first))
     except Exception as error:

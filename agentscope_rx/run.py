@@ -27,6 +27,7 @@ from agentscope_rx.options import AgentOptions
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.records import CallsClosed, CallsConfirmed, CallsExecuted, ReplyRecorded
 from agentscope_rx.requests import Purpose
+from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import (
     CLOSED_TEXT,
@@ -86,6 +87,10 @@ class Call:
     output: OutputType | None = None
     answers: Mapping[str, Answer] | None = None
     owner: object = None
+
+    def through(self, runtime: Runtime) -> Call:
+        """The same call, whose time, identity and world outside are another Runtime's."""
+        return replace(self, options=replace(self.options, runtime=runtime))
 
     def identity(self) -> RunIdentity:
         """A new run's identity."""
@@ -190,7 +195,7 @@ class Run:
         witness = call.options.witness
         self._witness: RunWitness | None = None if witness is None else witness.begins(call, self)
         if self._witness is not None:
-            call = replace(call, options=replace(call.options, runtime=self._witness.runtime))
+            call = call.through(self._witness.runtime)
         self._call, self._sink = call, sink
         self._runtime, self._options = call.options.runtime, call.options
         self.key = call.options.key_of(call.context)

@@ -1,4 +1,4 @@
-"""The command line: `agentscope-rx run`, `context`, `sessions` and `demo`."""
+"""The command line: `agentscope-rx run`, `record`, `replay`, `what-if`, `context`, `sessions` and `demo`."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from cyclopts import App, CycloptsError, Parameter
 
 from agentscope_rx.__about__ import __version__
+from agentscope_rx.cli import replay as of_replay
 from agentscope_rx.cli import sessions as of_sessions
 from agentscope_rx.cli.context import context as show_context
 from agentscope_rx.cli.demo import DemoOptions
@@ -20,6 +21,7 @@ from agentscope_rx.cli.outputs import say
 from agentscope_rx.cli.plain import one_line
 from agentscope_rx.cli.run import NAME, RunOptions
 from agentscope_rx.cli.run import run as run_task
+from agentscope_rx.context.policy import ContextPolicy
 
 _CODES: Final = (
     "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 waiting for a person, 4 limit of steps reached, "
@@ -27,6 +29,7 @@ _CODES: Final = (
 )
 _RUN_DEFAULTS: Final = RunOptions()
 _DEMO_DEFAULTS: Final = DemoOptions()
+_REPLAY_DEFAULTS: Final = of_replay.ReplayOptions()
 _SESSIONS_DEFAULTS: Final = of_sessions.SessionsOptions()
 _Flat = Parameter(name="*")  # the fields of a dataclass as options
 
@@ -100,6 +103,59 @@ async def fork(
     """
     forked = begin_fork(session, to, options, at=at, run_tools_again=run_tools_again)
     return await settled(forked, debug=options.debug)
+
+
+_ReplayFlat = Annotated[of_replay.ReplayOptions, _Flat]
+
+
+@app.command
+async def record(file: Path, task: str, /, *, options: Annotated[RunOptions, _Flat] = _RUN_DEFAULTS) -> int:
+    """Do a task as `run` does, and record it, for `replay` and `what-if`; secrets are left out.
+
+    Args:
+        file: The recording; an earlier one is replaced.
+        task: What to do, in your words.
+        options: As for `run`.
+    """
+    return await settled(of_replay.record(file, task, options), debug=options.debug)
+
+
+@app.command
+async def replay(file: Path, /, *, update: bool = False, options: _ReplayFlat = _REPLAY_DEFAULTS) -> int:
+    """Run a recording again through the real pipeline, offline; exits with 1 where anything differs.
+
+    Args:
+        file: The recording.
+        update: Accept requests that differ, once they are shown.
+        options: By which agent.
+    """
+    return await settled(of_replay.replay_file(file, options, update=update), debug=options.debug)
+
+
+@app.command(name="what-if")
+async def what_if(
+    file: Path,
+    /,
+    *,
+    step: int,
+    run: int = 0,
+    max_input_tokens: int = 0,
+    reserved_output_tokens: int = 0,
+    options: _ReplayFlat = _REPLAY_DEFAULTS,
+) -> int:
+    """Prepare a recorded request once more with another budget, and show what it would hold; no model is asked.
+
+    Args:
+        file: The recording.
+        step: Which reasoning step, from 0.
+        run: Which run of the recording, from 0; the first if left out.
+        max_input_tokens: How many tokens the request may have; what the window allows if left out.
+        reserved_output_tokens: How many tokens are kept free for the answer; the default if left out.
+        options: Which agent was recorded.
+    """
+    policy = ContextPolicy(max_input_tokens=max_input_tokens, reserved_output_tokens=reserved_output_tokens)
+    work = of_replay.what_if_file(file, options, step=step, run=run, policy=policy)
+    return await settled(work, debug=options.debug)
 
 
 sessions = App(name="sessions", help="Look at sessions, take them elsewhere, and remove old ones.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -73,12 +73,19 @@ class RunOptions:
     ask: tuple[str, ...] = ()
 
 
-async def run(task: str, options: RunOptions) -> ExitCode:
+def _as_it_is(builder: HarnessBuilder) -> HarnessBuilder:
+    return builder
+
+
+async def run(
+    task: str, options: RunOptions, *, prepared: Callable[[HarnessBuilder], HarnessBuilder] = _as_it_is
+) -> ExitCode:
     """Do a task.
 
     Args:
         task: What to do.
         options: How.
+        prepared: Gets the builder of the agent, and gives the one that is used. Default: the same.
 
     Raises:
         ConfigError: The task or an option is wrong.
@@ -87,7 +94,7 @@ async def run(task: str, options: RunOptions) -> ExitCode:
     model = checked(task, options)
     runtime = Runtime()
     context = RuntimeContext(user_id=options.user, session_id=_session(options, runtime))
-    builder = stored_builder(model, options).runtime(runtime)
+    builder = prepared(stored_builder(model, options).runtime(runtime))
     tally = Tally()
     async with builder.build() as agent:
         output = await _output(options, model, agent, context)

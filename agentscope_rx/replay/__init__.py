@@ -18,3 +18,5 @@ from agentscope_rx.replay.replaying import EventDifference as EventDifference
 from agentscope_rx.replay.replaying import Replayed as Replayed
 from agentscope_rx.replay.replaying import ReplayedRun as ReplayedRun
 from agentscope_rx.replay.replaying import replay as replay
+from agentscope_rx.replay.what_if import WhatIf as WhatIf
+from agentscope_rx.replay.what_if import what_if as what_if

@@ -68,12 +68,14 @@ class Recording:
     Attributes:
         path: The file.
         started: When it began; None = nothing was recorded.
+        note: What its recorder was told of it.
         calls: Its runs, in the order in which they began.
         items: The items of its requests, by zone and digest.
     """
 
     path: Path
     started: datetime | None = None
+    note: Line = field(default_factory=dict[str, Any])
     calls: list[RecordedCall] = field(default_factory=list[RecordedCall])
     items: dict[tuple[str, str], object] = field(default_factory=dict[tuple[str, str], object])
 
@@ -110,6 +112,7 @@ class _Reader:
         recording = self._recording
         match line["type"]:
             case "header":
+                recording.note = line.get("note", recording.note)
                 recording.started = None if line["started"] is None else datetime.fromisoformat(line["started"])
             case "item":
                 recording.items[line["zone"], line["digest"]] = line["value"]

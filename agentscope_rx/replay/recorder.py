@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -60,6 +61,7 @@ class Recorder:
         path: The file; an earlier recording of this name is replaced.
         rules: How secrets look, where the built-in rules are not enough: `(*DEFAULT_RULES, SecretRule.of(...))`.
         secrets: Secrets that are known. Default: the values of the environment's variables with secret names.
+        note: What else is to be known of the recording, as plain data; `Recording.note` has it. Default: nothing.
 
     Raises:
         OSError: The file cannot be written.
@@ -81,8 +83,10 @@ class Recorder:
         *,
         rules: Iterable[SecretRule] = DEFAULT_RULES,
         secrets: Iterable[str] | None = None,
+        note: Mapping[str, object] | None = None,
     ) -> None:
         self._writer = RecordingWriter(Path(path))
+        self._note = dict(note or {})
         self.redaction = Redaction(rules, secrets)
         self.itemizer = Itemizer(self.redaction)
         self._runs = 0
@@ -113,7 +117,7 @@ class Recorder:
             if isinstance(runtime.clock, RunClock):  # a replay is recorded
                 started, origin = runtime.clock.started, 0.0
             self._origin = (started, origin)
-            self._writer.write("header", version=VERSION, started=started, library=__version__)
+            self._write_header(started)
         number, self._runs = self._runs, self._runs + 1
         started, origin = self._origin
         return RecordedRun(self, number, call, clock=RunClock(started, 0.0), origin=origin)
@@ -149,9 +153,13 @@ class Recorder:
             OSError: Something could not be written, and there is no recording.
         """
         if not self._closed and self._origin is None:
-            self._writer.write("header", version=VERSION, started=None, library=__version__)
+            self._write_header(None)
         self._closed = True
         self._writer.close()
+
+    def _write_header(self, started: datetime | None) -> None:
+        note = self.redaction.data(self._note)
+        self._writer.write("header", version=VERSION, started=started, library=__version__, note=note)
 
     def discard(self) -> None:
         """Leave no recording, and an earlier one as it was."""

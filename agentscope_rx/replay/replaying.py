@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -161,7 +160,7 @@ def replay(
     redaction = Redaction(rules)
     replaying = Replaying(recording, lenient=update, redaction=redaction)
     recorder = Recorder(path, rules=rules) if update else None
-    driver = _Driver(replaying, builder, context or _as_recorded, recorder)
+    driver = Driver(replaying, builder, context, recorder)
     try:
         seconds = run_virtual(driver.run)
         if replaying.mismatch is not None:
@@ -176,26 +175,34 @@ def replay(
     return Replayed(path=Path(path), runs=runs, seconds=seconds, updated=update)
 
 
-class _Driver:
-    """Calls an agent as it was called, at the same moments."""
+class Driver:
+    """Calls an agent as it was called, at the same moments.
+
+    Args:
+        replaying: The recording at work.
+        builder: The agent.
+        context: Adds what the application hands along.
+        recorder: Records the replay.
+    """
 
     def __init__(
         self,
         replaying: Replaying,
         builder: AgentBuilder[Any, Any],
-        context: Callable[[RuntimeContext], RuntimeContext],
-        recorder: Recorder | None,
+        context: Callable[[RuntimeContext], RuntimeContext] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
-        self._replaying, self._context = replaying, context
+        self._replaying, self._context = replaying, context or _as_recorded
         self._builder = offline(builder, replaying)
         if recorder is not None:
             self._builder = self._builder.witnessed_by(_Recorded(replaying, recorder))
 
     async def run(self) -> float:
+        """Make all calls; gives the seconds that they took in virtual time."""
         async with self._builder.build() as agent, asyncio.TaskGroup() as group:
             for call in self._replaying.recording.calls:
                 await _until(call.line["at"])
-                if self._replaying.mismatch is not None:
+                if self._replaying.over:
                     break
                 await self._begin(agent, call, group)
         return asyncio.get_running_loop().time()
@@ -227,8 +234,7 @@ class _Recorded:
     def begins(self, call: Call, run: Run, /) -> _RecordedAgain:
         """A run begins again."""
         served = self._replaying.begins(call, run)
-        seen = replace(call, options=replace(call.options, runtime=served.runtime))
-        return _RecordedAgain(served, self._recorder.begins(seen, run))
+        return _RecordedAgain(served, self._recorder.begins(call.through(served.runtime), run))
 
 
 class _RecordedAgain:

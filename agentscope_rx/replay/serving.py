@@ -48,6 +48,11 @@ class Replaying:
         self.runs: dict[int, ServedRun] = {}
         self.mismatch: ReplayMismatch | None = None
 
+    @property
+    def over(self) -> bool:
+        """Whether no further run is to begin."""
+        return self.mismatch is not None
+
     def begins(self, call: Call, run: Run, /) -> ServedRun:
         """A run begins: the one that was announced."""
         recorded, self.next = self.next, None

@@ -88,7 +88,7 @@ def test_a_recorded_story_replays_to_the_byte(recorded: Recorded) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_two_hundred_steps_replay_a_hundred_times(tmp_path: Path) -> None:
     """The hundredth replay is the first one."""
     path = tmp_path / "story.jsonl"
