@@ -108,3 +108,12 @@ def test_its_make_targets_exist() -> None:
     makefile = README.with_name("Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"make ([a-z-]+)", README.read_text(encoding="utf-8"))):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_recorded_run_replays(tmp_path: Path) -> None:
+    """Its program records, replays and asks what if, and prints what it says."""
+    program = next(block for block in blocks("python") if "Recorder(" in block)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == next(block for block in blocks("text") if block.startswith("step 0: system"))
+    assert done.stderr == ""

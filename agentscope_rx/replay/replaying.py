@@ -213,13 +213,11 @@ class Driver:
         if call.state is not None:
             state = AgentState.from_json(to_json(call.state))
             await agent.replace_state(context, state, expected=await agent.state(context))
-        answers = answers_of(line)
+        answers, output, purposes = answers_of(line), output_of(line), tuple(line["purposes"])
         if answers is not None:
-            stream = agent.respond(context, answers)
+            stream = agent.respond(context, answers, output=output, purposes=purposes)
         else:
-            stream = agent.stream_events(
-                messages_from(line), context, output=output_of(line), purposes=tuple(line["purposes"])
-            )
+            stream = agent.stream_events(messages_from(line), context, output=output, purposes=purposes)
         self._replaying.next = call
         stream.subscribe(_heard, _heard)
         group.create_task(_ended(self._replaying.runs[call.number]))

@@ -23,7 +23,7 @@ STATUS = "source/change-record/status"
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The story, recorded once."""
     path = tmp_path_factory.mktemp("recordings") / "story.jsonl"
-    record_story(path, steps=30)
+    record_story(path, steps=60)
     return path
 
 
@@ -76,7 +76,7 @@ def test_another_compaction_is_planned_and_no_model_asked(recording: Path) -> No
 
 def test_a_step_that_is_not_there(recording: Path) -> None:
     """The error says which there are; an agent that is not the recorded one is found."""
-    with pytest.raises(InvalidOption, match="0 to 28"):
+    with pytest.raises(InvalidOption, match="0 to 58"):
         what_if(recording, story_builder(), step=99)
     with pytest.raises(InvalidOption, match="3 runs"):
         what_if(recording, story_builder(), step=0, run=7)
