@@ -397,6 +397,18 @@ async def test_rewinding_repeats_nothing(post: Post) -> None:
     assert [text for text in kept if text.startswith("done")] == ["done", "done 0", "done 1"]
 
 
+async def test_tools_of_the_session_run_again() -> None:
+    """What a call changes of the session itself, such as its to-do list, is changed in the fork too."""
+    store = InMemoryStore()
+    todo = calls(("c1", "todo_write", '{"todos": [{"content": "look", "status": "pending"}]}'))
+    agent = agent_on(store, [todo, "done", todo, "done"], enable_task_list=True)
+    first, _ = await steps(agent, "plan it")
+    begun = await agent.fork(ALICE, to=OTHER, at=first)
+    assert (len(begun.tasks_context.tasks), len(begun.tool_context.effects)) == (0, 1)
+    await agent.call(None, OTHER)
+    assert [task.subject for task in (await agent.state(OTHER)).tasks_context.tasks] == ["look"]
+
+
 async def test_a_fork_of_a_fork_knows_all_futures(post: Post) -> None:
     """Forked from the past that a fork shares: what its source did behind both points is not done again either."""
     store = InMemoryStore()
