@@ -232,6 +232,23 @@ async def test_accepted_rules_last() -> None:
     assert other.reason is GenerateReason.PERMISSION_ASKING
 
 
+@pytest.mark.parametrize("state_only", [True, False])
+async def test_rules_accepted_with_a_no_last_too(state_only: bool) -> None:
+    """In a log as in a state: a rule that came with a refusal holds for later processes, and is no one's but the
+    session's."""
+    shop = Shop()
+    rules = (ALLOW("look"),)
+    await shop.agent(calls(PAY), rules=rules, state_only=state_only).call("buy", CTX)
+    answers = {"b": reject("never", rules=[DENY("pay")])}
+    await shop.agent("well then", rules=rules, state_only=state_only).respond(CTX, answers).reply()
+    later = shop.agent(calls(("e", "pay", '{"n": 1}')), "no", rules=rules, state_only=state_only)
+    assert (await later.call("buy", CTX)).text == "no"
+    assert results(await later.state(CTX))["e"][0] is ToolResultState.DENIED
+    other = shop.agent(calls(PAY), rules=rules, state_only=state_only)
+    assert (await other.call("buy", RuntimeContext(session_id="other"))).reason is GenerateReason.PERMISSION_ASKING
+    assert shop.paid == []
+
+
 async def test_an_accepted_rule_answers_for_the_rest() -> None:
     """The calls that a new rule allows need no answer of their own; those that it denies do not run."""
     for rule, paid in ((ALLOW("pay"), [5, 7]), (DENY("pay"), [])):
