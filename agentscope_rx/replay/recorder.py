@@ -89,7 +89,7 @@ class Recorder:
         self._note = dict(note or {})
         self.redaction = Redaction(rules, secrets)
         self.itemizer = Itemizer(self.redaction)
-        self._runs = 0
+        self._runs = self._watched = 0
         self._origin: tuple[Any, float] | None = None
         self._known_items: set[str] = set()
         self._states: dict[SessionKey, AgentState] = {}
@@ -107,10 +107,16 @@ class Recorder:
         if self._closed:
             raise InvalidOption("recorder", self, "is closed; make another one")
         runtime = builder.shared_runtime.seen_through(afresh=AFRESH)
-        return builder.runtime(runtime).witnessed_by(self)
+        number, self._watched = self._watched, self._watched + 1
+        return builder.runtime(runtime).witnessed_by(_Watched(self, number))
 
-    def begins(self, call: Call, run: Run, /) -> RecordedRun:
-        """A run begins."""
+    def begin(self, call: Call, watched: int) -> RecordedRun:
+        """A run begins.
+
+        Args:
+            call: What is called.
+            watched: By which of the builders that are watched: each remembers requests for itself.
+        """
         runtime = call.options.runtime
         if self._origin is None:
             started, origin = runtime.clock.now(), runtime.clock.monotonic()
@@ -120,7 +126,7 @@ class Recorder:
             self._write_header(started)
         number, self._runs = self._runs, self._runs + 1
         started, origin = self._origin
-        return RecordedRun(self, number, call, clock=RunClock(started, 0.0), origin=origin)
+        return RecordedRun(self, number, call, clock=RunClock(started, 0.0), origin=origin, watched=watched)
 
     def write(self, type: str, **fields: object) -> None:
         """Put a line into the recording; what comes after the end is left out."""
@@ -183,10 +189,23 @@ class Recorder:
         await asyncio.to_thread(self.close)
 
 
+class _Watched:
+    """Sees the runs of one builder."""
+
+    def __init__(self, recorder: Recorder, number: int) -> None:
+        self._recorder, self._number = recorder, number
+
+    def begins(self, call: Call, run: Run, /) -> RecordedRun:
+        """A run begins."""
+        return self._recorder.begin(call, self._number)
+
+
 class RecordedRun:
     """One run that is recorded: its witness, and what stands between it and the world outside."""
 
-    def __init__(self, recorder: Recorder, number: int, call: Call, *, clock: RunClock, origin: float) -> None:
+    def __init__(
+        self, recorder: Recorder, number: int, call: Call, *, clock: RunClock, origin: float, watched: int
+    ) -> None:
         base = call.options.runtime
         self.recorder, self.number, self.clock = recorder, number, clock
         self._base, self._base_clock, self._origin = base.outside, base.clock, origin
@@ -199,7 +218,9 @@ class RecordedRun:
         self._events, self._delivering, self._over = 0, False, False
         self.tick()
         given = cast("Mapping[str, object]", recorder.redaction.data(call_data(call)))
-        self.write("run", seed=seed, session=call.context.session_id, user=call.context.user_id, **given)
+        self.write(
+            "run", seed=seed, builder=watched, session=call.context.session_id, user=call.context.user_id, **given
+        )
 
     def tick(self) -> float:
         """Something arrives now."""

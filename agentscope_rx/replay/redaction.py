@@ -23,6 +23,7 @@ _NAME: Final = (
     r"[\w.-]*(?:(?:api|access|auth|private|secret|signing|encryption|account|subscription)[_-]?keys?"
     r"|token|secrets?|passwords?|passwd|pwd|passphrase|credentials?|authorization|cookie)"
 )
+_FOLDERS: Final = ("PWD", "OLDPWD")  # of a shell, and no passwords
 _REMEMBERED: Final = 4_096
 
 
@@ -168,4 +169,5 @@ class Redaction:
 
 
 def _environment() -> list[str]:
-    return [value for name, value in os.environ.items() if is_secret(name) and len(value) >= _SHORTEST_VALUE]
+    named = {name: value for name, value in os.environ.items() if is_secret(name) and name not in _FOLDERS}
+    return [value for value in named.values() if len(value) >= _SHORTEST_VALUE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -193,19 +194,28 @@ class Driver:
         recorder: Recorder | None = None,
     ) -> None:
         self._replaying, self._context = replaying, context or _as_recorded
+        self._runtime, self._store = Runtime(), InMemoryStore()
         self._builder = offline(builder, replaying)
         if recorder is not None:
             self._builder = self._builder.witnessed_by(_Recorded(replaying, recorder))
 
     async def run(self) -> float:
         """Make all calls; gives the seconds that they took in virtual time."""
-        async with self._builder.build() as agent, asyncio.TaskGroup() as group:
+        agents: dict[int, Agent[Any]] = {}
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             for call in self._replaying.recording.calls:
                 await _until(call.line["at"])
                 if self._replaying.over:
                     break
-                await self._begin(agent, call, group)
+                number = call.line["builder"]
+                if number not in agents:
+                    agents[number] = await stack.enter_async_context(self._afresh().build())
+                await self._begin(agents[number], call, group)
         return asyncio.get_running_loop().time()
+
+    def _afresh(self) -> AgentBuilder[Any, Any]:
+        """A builder of the same sessions that remembers nothing else."""
+        return self._builder.runtime(self._runtime.seen_through(afresh=AFRESH)).state_store(self._store)
 
     async def _begin(self, agent: Agent[Any], call: RecordedCall, group: asyncio.TaskGroup) -> None:
         line = call.line
@@ -232,7 +242,9 @@ class _Recorded:
     def begins(self, call: Call, run: Run, /) -> _RecordedAgain:
         """A run begins again."""
         served = self._replaying.begins(call, run)
-        return _RecordedAgain(served, self._recorder.begins(call.through(served.runtime), run))
+        return _RecordedAgain(
+            served, self._recorder.begin(call.through(served.runtime), served.recorded.line["builder"])
+        )
 
 
 class _RecordedAgain:

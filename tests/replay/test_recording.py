@@ -103,6 +103,14 @@ def test_a_rule_of_ones_own(tmp_path: Path) -> None:
     replay(path, builder, rules=rules).check()
 
 
+def test_the_folder_of_a_shell_is_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`PWD` is a folder: paths stay, or what is said of them would be another thing in a replay."""
+    for name in ("PWD", "OLDPWD", "EXAMPLE_PWD"):
+        monkeypatch.setenv(name, f"/home/{name}/project")
+    text = "/home/PWD/project /home/OLDPWD/project"
+    assert Redaction().text(f"{text} /home/EXAMPLE_PWD/project") == f"{text} (removed)"
+
+
 @given(st.lists(st.text(alphabet="abks-0123456789 ", max_size=12), max_size=8), st.integers(0, 7))
 def test_pieces_hold_together_what_the_whole_does(texts: list[str], at: int) -> None:
     """The pieces of a text make up the text without secrets, as many as there were; none becomes empty for want of

@@ -277,6 +277,26 @@ def test_a_session_that_had_a_past_replays_with_it(tmp_path: Path) -> None:
     assert [len([*run.requests[0].conversation.messages]) for run in replayed.runs] == [3, 1]
 
 
+def test_a_session_that_goes_on_in_another_process_replays(tmp_path: Path) -> None:
+    """A builder of its own, as after a restart, knows nothing of the requests before, and so says its replay."""
+    store = JsonFileStore(tmp_path / "states")
+    path = tmp_path / "r.jsonl"
+
+    def builder() -> Any:
+        model = ScriptedModel(["One.", "Two."])
+        return HarnessAgent.builder(name="a", model=model, workspace=InMemoryWorkspace(), state_store=store)
+
+    with Recorder(path) as recorder:
+        for _ in range(2):
+            watched = recorder.watch(builder())
+            watched.call("Go.", CTX).run()
+            watched.call("Go on.", CTX).run()
+    replayed = replay(path, builder())
+    replayed.check()
+    shared = [run.manifests[0].prefix.tokens for run in replayed.runs]
+    assert [tokens > 0 for tokens in shared] == [False, True, False, True]
+
+
 def test_a_source_that_failed_fails_again(tmp_path: Path) -> None:
     """Sources are not asked; what they gave, or that they failed, is there, and the manifest says so."""
     asked: list[int] = []
