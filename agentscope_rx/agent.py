@@ -13,9 +13,11 @@ from typing import Final, Generic, Self, TypeVar
 from reactivex import Observable
 
 from agentscope_rx.background_work import PATIENCE, BackgroundWork
+from agentscope_rx.call import Call, OpenSession
 from agentscope_rx.errors import AgentClosed, InvalidOption, ReentrantCall, StateConflict, UncertainToolCalls
 from agentscope_rx.event_stream import EventStream, Reply, reply_of
 from agentscope_rx.events import AgentEvent
+from agentscope_rx.inbox import Command
 from agentscope_rx.interactions import Answer, PendingCall, pending_calls
 from agentscope_rx.live import Interruptible, LiveRuns
 from agentscope_rx.messages import Msg, ToolResultBlock
@@ -32,7 +34,7 @@ from agentscope_rx.records import (
     TasksChanged,
 )
 from agentscope_rx.requests import PURPOSES, Purpose
-from agentscope_rx.run import Call, OpenSession, Run, run_of
+from agentscope_rx.run import Run, run_of
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import (
     NOT_RUN_TEXT,
@@ -191,6 +193,23 @@ class Agent(ABC, Generic[OptionsT]):
         call = self.prepared_call(None, context, purposes=purposes, output=output)
         call = replace(call, answers=checked_answers(answers))
         return self._events(call, "respond(...)")
+
+    def carry_out(self, context: RuntimeContext, command: Command, /) -> EventStream:
+        """Do what a session was told to do, and get everything that happens; for those who write runners.
+
+        The run is at the command from its first record on, so that another process goes on with it when this one
+        dies. Its events are written to the log.
+
+        Args:
+            context: The session.
+            command: What its inbox says is to be done next.
+
+        Raises:
+            InvalidOption: The agent keeps only states.
+            CommandGone: In the stream: somebody else has done it, or it was given up.
+        """
+        self.session_log(context)
+        return self._events(replace(self.prepared_call(None, context), command=command), "carry_out(...)")
 
     async def pending(self, context: RuntimeContext = NOBODY, /) -> tuple[PendingCall, ...]:
         """The tool calls of a session that wait: for a person, or for a result from outside."""

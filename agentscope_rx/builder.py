@@ -68,6 +68,7 @@ class BuilderKeywords(TypedDict, total=False):
     permission_rules: Iterable[PermissionRule]
     working_directories: Iterable[str]
     stop_on_reject: bool
+    record_events: bool
     runtime: Runtime
 
 
@@ -314,6 +315,12 @@ class AgentBuilder(Generic[AgentT, OptionsT]):
         """Whether a run ends, with `ALL_TOOLS_DENIED`, when all tool calls of a step were denied; else it goes on."""
         check_is("stop_on_reject", stop, bool, "True or False")
         return self._with(stop_on_reject=stop)
+
+    def record_events(self, kept: bool) -> Self:
+        """Whether the events of all calls are written to the session's log, for those who watch from elsewhere or
+        later (`AgentSession.events`). Off by default: only those of background work are."""
+        check_is("record_events", kept, bool, "True or False")
+        return self._with(record_events=kept)
 
     def runtime(self, runtime: Runtime) -> Self:
         """Share clock, ids, threads, sessions and memory with other builders."""

@@ -15,7 +15,7 @@
                                     InteractionMismatch
       RunError                      StepLost, RetryRefused, OutputInvalid, ConsumerFailed, BufferOverflow,
                                     SourceCancelled, AgentClosed, AgentShuttingDown, RunningLoopError,
-                                    CommandStopped
+                                    CommandStopped, CommandGone, NothingRunning, TaskNotResumable
       WorkspaceError(OSError)       PathRefused, FileTooLarge, WorkspaceConflict, FileEditRefused
       TestingError                  ScriptEnded, RealRequestRefused, ConformanceFailed,
                                     RecordingDamaged, ReplayMismatch
@@ -422,6 +422,18 @@ class RetryRefused(RunError):
 
 class OutputInvalid(RunError):
     """The answer has not the form that was asked for, or a message holds no structured answer."""
+
+
+class CommandGone(RunError):
+    """What a session was told to do is done already, or given up, or is not the next thing to do."""
+
+
+class NothingRunning(RunError):
+    """A run was told something, and none is at work."""
+
+
+class TaskNotResumable(RunError):
+    """There is nothing to go on with, or something else has to come first."""
 
 
 class ConsumerFailed(RunError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol
 
+from agentscope_rx.errors import AgentScopeError
 from agentscope_rx.stores import SessionKey, StateStore
 from agentscope_rx.task_state import TaskContextState
 
@@ -16,6 +17,10 @@ class Interruptible(Protocol):
 
     def interrupt(self) -> None:
         """End with what there is."""
+        ...
+
+    def stop(self, error: AgentScopeError, /) -> None:
+        """End at the next safe point."""
         ...
 
     def update_tasks(self, change: Callable[[TaskContextState], TaskContextState], /) -> TaskContextState | None:

@@ -65,6 +65,7 @@ class AgentOptions:
     permissions: PermissionContextState = field(default_factory=PermissionContextState)
     stop_on_reject: bool = False
     witness: Witness | None = None
+    record_events: bool = False
 
     @property
     def id(self) -> str:
@@ -162,6 +163,10 @@ class AgentOptions:
         if self.conflict_policy is not ConflictPolicy.FAIL and not self.state_only:
             rule = "is for state_only(True); a session with a log has one writer at a time, and so no conflicts"
             raise InvalidOption("conflict_policy", self.conflict_policy.value, rule)
+        if self.record_events and self.state_only:
+            raise InvalidOption(
+                "record_events", True, "needs a log of the session; build the agent with state_only(False)"
+            )
 
     def key_of(self, context: RuntimeContext, *, agent_id: str = "") -> SessionKey:
         """The session that a context means: the one place where identities become a key.

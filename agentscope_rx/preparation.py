@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from agentscope_rx.call import Call
 from agentscope_rx.context.layout import lay_out
 from agentscope_rx.draft import RequestDraft
 from agentscope_rx.events import AgentEvent, Custom
@@ -12,7 +13,6 @@ from agentscope_rx.frozen import frozen
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.pulling import last
 from agentscope_rx.requests import ModelRequest
-from agentscope_rx.run import Call
 from agentscope_rx.session import StoredSession
 from agentscope_rx.step import Emitter, Step
 

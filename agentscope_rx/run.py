@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from os import getpid
-from typing import Final, TypeAlias
+from typing import Final
 
 import reactivex
 from reactivex import Observable, abc
@@ -15,172 +15,34 @@ from reactivex import operators as ops
 from reactivex.disposable import CompositeDisposable, Disposable, SingleAssignmentDisposable
 
 import agentscope_rx.events as ev
-from agentscope_rx.bridge import Scope, SourceTask, running_loop
+from agentscope_rx.attendance import attended
+from agentscope_rx.bridge import Scope, SourceTask, from_coroutine, running_loop
+from agentscope_rx.call import Call, OpenSession
 from agentscope_rx.condensing import REASON_KEY
-from agentscope_rx.errors import AgentScopeError, ProviderError, UncertainToolCalls
-from agentscope_rx.frozen import frozen
-from agentscope_rx.interactions import Answer
+from agentscope_rx.errors import AgentScopeError, ProviderError
+from agentscope_rx.inbox import SHUTDOWN
 from agentscope_rx.live import LiveRuns
 from agentscope_rx.logs import logger
-from agentscope_rx.messages import GenerateReason, Msg, ToolUseBlock, timestamp_of
-from agentscope_rx.options import AgentOptions
-from agentscope_rx.pipeline import Pipeline
-from agentscope_rx.records import CallsClosed, CallsConfirmed, CallsExecuted, ReplyRecorded
-from agentscope_rx.requests import Purpose
-from agentscope_rx.runtime import Runtime
-from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.messages import GenerateReason, Msg, Role, ToolUseBlock, timestamp_of
+from agentscope_rx.records import CallsClosed, CallsConfirmed, CallsExecuted, InputsTaken, ReplyRecorded
 from agentscope_rx.session import (
     CLOSED_TEXT,
     NOT_RUN_TEXT,
-    FoldCache,
-    Holder,
-    Intake,
+    EventJournal,
     LoggedSession,
     RequestCache,
-    StateCache,
-    StoredSession,
-    UncertainCalls,
     closable_calls,
     events_of,
-    fold,
-    take_in,
-    uncertain_calls,
 )
-from agentscope_rx.state import AgentState, Record
-from agentscope_rx.step import Emitter, Mode, ModelCard, RunHandle, RunIdentity, Session, Step
+from agentscope_rx.state import Record
+from agentscope_rx.step import Emitter, Mode, RunHandle, Step
 from agentscope_rx.streams import Sink, loop
 from agentscope_rx.task_state import TaskContextState
-from agentscope_rx.tools.outputs import OutputType
 from agentscope_rx.witness import RunWitness, Touch
 
 _INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."
 _STOPPED_TEXT: Final = "The work was stopped before it was finished, as the program is ending; it can be gone on with."
 _FAILED_CONCLUSION: Final = "The limit of steps was reached, and the closing summary failed"
-
-
-#: A session that somebody changes: with a log, or without one.
-OpenSession: TypeAlias = LoggedSession | StoredSession
-
-
-@frozen
-class Call:
-    """What is called: an agent, with an input, for somebody.
-
-    Args:
-        options: What the agent is made of.
-        pipeline: What a step does.
-        card: The agent's model.
-        messages: The input.
-        context: For whom.
-        purposes: Which model calls its events tell of.
-        output: The form of the answer; None = a text.
-        answers: Answers to tool calls that wait, by their ids.
-        owner: Whose is what goes on in the background when the run has ended.
-    """
-
-    options: AgentOptions
-    pipeline: Pipeline
-    card: ModelCard
-    messages: tuple[Msg, ...]
-    context: RuntimeContext
-    purposes: tuple[Purpose, ...] = ("reasoning",)
-    output: OutputType | None = None
-    answers: Mapping[str, Answer] | None = None
-    owner: object = None
-
-    def through(self, runtime: Runtime) -> Call:
-        """The same call, whose time, identity and world outside are another Runtime's."""
-        return replace(self, options=replace(self.options, runtime=runtime))
-
-    def identity(self) -> RunIdentity:
-        """A new run's identity."""
-        key, ids = self.options.key_of(self.context), self.options.runtime.ids
-        return RunIdentity(
-            agent_id=key.agent_id,
-            agent_name=self.options.name,
-            user_id=key.user_id,
-            session_id=key.session_id,
-            turn_id=ids.new_id("turn"),
-            run_id=ids.new_id("run"),
-            reply_id=ids.new_id("reply"),
-        )
-
-    async def open_session(self, identity: RunIdentity | None = None, *, whole: bool = False) -> OpenSession:
-        """The session, for who changes it; close it afterwards.
-
-        Args:
-            identity: The run; None = something else changes it.
-            whole: Whether all is read that compactions have replaced.
-
-        Raises:
-            SessionBusy: Another process has it.
-        """
-        options, key = self.options, self.options.key_of(self.context)
-        store = options.log_store
-        if store is None:
-            cache = options.runtime.single(StateCache)
-            return await StoredSession.open(key, store=options.store, cache=cache, policy=options.conflict_policy)
-        holder = Holder(
-            name=f"{options.name} in process {getpid()}",
-            run_id="" if identity is None else identity.run_id,
-            turn_id="" if identity is None else identity.turn_id,
-            wait=options.wait_timeout,
-            lease=options.lease_seconds,
-            whole=whole,
-            requests=options.log_requests,
-        )
-        folds = options.runtime.single(FoldCache)
-        return await LoggedSession.open(key, store=store, runtime=options.runtime, cache=folds, holder=holder)
-
-    async def read_state(self) -> AgentState:
-        """The session's state, for who only reads it."""
-        options, key = self.options, self.options.key_of(self.context)
-        store = options.log_store
-        if store is not None:
-            return (await fold(store, key, options.runtime.single(FoldCache))).state
-        cache = options.runtime.single(StateCache)
-        return (await StoredSession.open(key, store=options.store, cache=cache)).state
-
-    def take_in(self, session: OpenSession) -> list[Record]:
-        """Put the input into the session, and close what it leaves open; gives what was recorded.
-
-        Raises:
-            UncertainToolCalls: Nobody knows whether tool calls had an effect, and no run may begin until that is known.
-        """
-        state = session.state
-        uncertain = uncertain_calls(state)
-        if uncertain and self.options.uncertain_calls is UncertainCalls.REFUSE:
-            raise UncertainToolCalls(tuple(call.id for call in uncertain))
-        may_have_run = set(state.dispatched) if session.durable else None
-
-        def closing(call: ToolUseBlock) -> str:
-            return CLOSED_TEXT if may_have_run is None or call.id in may_have_run else NOT_RUN_TEXT
-
-        records = take_in(state.context, self.messages, self.intake(), self.answers, closing=closing)
-        for record in records:
-            session.record(record)
-        return records
-
-    def intake(self) -> Intake:
-        """How messages get their identity, from now on."""
-        runtime = self.options.runtime
-        return Intake(new_id=lambda: runtime.ids.new_id("message"), now=runtime.clock.now())
-
-    def handle(self, emit: Emitter, session: Session) -> RunHandle:
-        """What the steps of a run hold on to."""
-        options = self.options
-        handle = RunHandle(
-            emit,
-            session,
-            context=self.context,
-            runtime=options.runtime,
-            wording=self.pipeline.wording,
-            owner=self.owner,
-        )
-        known = options.runtime.single(RequestCache).find(options.store, options.key_of(self.context))
-        if known is not None:
-            handle.previous_request, handle.pressure_level = known
-        return handle
 
 
 class Run:
@@ -200,8 +62,12 @@ class Run:
         self._runtime, self._options = call.options.runtime, call.options
         self.key = call.options.key_of(call.context)
         self._identity = call.identity()
-        publish = sink.emit if self._witness is None else self._publish
+        self._journal = EventJournal() if call.keeps_events else None
+        self._hand_on = sink.emit if self._witness is None else self._through_witness
+        publish = self._hand_on if self._journal is None else self._keep_and_hand_on
         self.emit = Emitter(self._identity, self._runtime, publish, purposes=call.purposes, unseen=sink.emit)
+        self._said: ev.AgentResult | None = None
+        self._end: ev.AgentEnd | None = None
         self._loop = asyncio.get_running_loop()
         self._steps_ended: asyncio.Future[Step | None] | None = None
         self._turn_awaited: asyncio.Task[None] | None = None
@@ -210,6 +76,7 @@ class Run:
         self._refused: AgentScopeError | None = None
         self._handle: RunHandle | None = None
         self._last: Step | None = None
+        self._session: OpenSession | None = None
         self.ended: Future[None] = Future()
 
     # -- from outside, from any thread ----------------------------------------------------------------------
@@ -249,7 +116,7 @@ class Run:
         if self._witness is not None:
             self._witness.touched(how)
 
-    def _publish(self, event: ev.AgentEvent) -> None:
+    def _through_witness(self, event: ev.AgentEvent) -> None:
         """Hand an event to the subscriber through the witness."""
         assert self._witness is not None
         if running_loop() is self._loop:
@@ -274,6 +141,7 @@ class Run:
 
     def _refuse(self, error: AgentScopeError) -> None:
         if self._has_turn:
+            self._stopping |= self._call.command is not None  # nobody wants it to end: another process goes on with it
             self._interrupt()
             return
         self._refused = error
@@ -301,10 +169,10 @@ class Run:
         try:
             await self._take_turn(scheduler)
             await self._tell_of_memory()
-        except Exception:
-            self.emit(ev.AgentEnd(reply_id=reply_id))
+        except Exception as error:
+            self._hand_on(self._end or self._at_end(error))
             raise
-        self.emit(ev.AgentEnd(reply_id=reply_id))
+        self._hand_on(self._end or self._at_end())
 
     async def _take_turn(self, scheduler: abc.SchedulerBase | None) -> None:
         """The session's turn: nobody else is in it meanwhile."""
@@ -326,17 +194,19 @@ class Run:
 
     async def _use_session(self, scheduler: abc.SchedulerBase | None) -> None:
         """The state: loaded before, saved after, whatever happens between."""
-        session = await self._call.open_session(self._identity)
+        session = self._session = await self._call.open_session(self._identity)
         if self._witness is not None:
             self._witness.opened(session.state)
         try:
-            result = await self._in_session(session, scheduler)
+            async with self._attended(session):
+                await self._in_session(session, scheduler)
         finally:
             if self._witness is not None:
                 self._witness.closed(session.state)
             await session.close()
-        self._remember(result)
-        self.emit(ev.AgentResult(result=result))
+        assert self._said is not None  # it is the last thing that happens in a session
+        self._remember(self._said.result)
+        self._hand_on(self._said)
 
     def _remember(self, result: Msg) -> None:
         """Begin what the end of a call makes due for the memory: in the background, so that nobody waits for it."""
@@ -350,25 +220,101 @@ class Run:
         if begun and "memory" in self._call.purposes:
             await asyncio.wait(map(asyncio.wrap_future, begun))
 
-    async def _in_session(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> Msg:
+    async def _in_session(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> None:
         """What happens between opening and closing: all of it is recorded, and kept whatever happens."""
         if session.recovery is not None:
             lost = session.recovery
             value = {"run_id": lost.run_id, "uncertain_tool_calls": list(lost.uncertain)}
             self.emit(ev.Custom(name="recovery", value=value))
-        session.begin()
+        self._call = await self._call.claimed(session)
+        self._call.begin(session, self._identity.run_id)
         try:
             result = await self._answer(session, scheduler)
         except BaseException as error:
             if self._taken_in:  # else the calls still wait for whom they waited for
                 self._close_calls(session, closable_calls(session.state.context))
             failed = isinstance(error, Exception)
-            session.end("failed" if failed else "interrupted", error.code if isinstance(error, AgentScopeError) else "")
+            session.end("failed" if failed else "interrupted", self._reason(error))
+            self._keep(self._at_end(error))
             await _save_after(session, error)
             raise
-        session.end(_status(result.reason), "SHUTDOWN" if self._was_stopped(result) else result.reason.value)
+        session.end(_status(result.reason), SHUTDOWN if self._was_stopped(result) else result.reason.value)
+        self._said = self.emit.stamped(ev.AgentResult(result=result))
+        self._keep(self._said, self._at_end())
         await session.save()
-        return result
+
+    # -- what is kept of the events, and what others tell the session meanwhile -----------------------------
+
+    def _keep_and_hand_on(self, event: ev.AgentEvent) -> None:
+        assert self._journal is not None
+        self._journal.take(event)
+        self._hand_on(event)
+
+    def _keep(self, *events: ev.AgentEvent) -> None:
+        """Keep the events that are told once the session is saved."""
+        if self._journal is not None:
+            for event in events:
+                self._journal.take(event)
+
+    def _reason(self, error: BaseException) -> str:
+        if isinstance(error, AgentScopeError):
+            return error.code
+        torn_down = isinstance(error, asyncio.CancelledError) and self._call.command is not None
+        return SHUTDOWN if torn_down else ""
+
+    def _at_end(self, error: BaseException | None = None) -> ev.AgentEnd:
+        told = None
+        if error is not None:
+            code = error.code if isinstance(error, AgentScopeError) else ""
+            told = {"error": {"class": type(error).__name__, "code": code}}
+        self._end = self.emit.stamped(ev.AgentEnd(reply_id=self._identity.reply_id, metadata=told))
+        return self._end
+
+    @asynccontextmanager
+    async def _attended(self, session: OpenSession) -> AsyncGenerator[None]:
+        """Inside the block events are written as they come, and what others tell the session reaches the run."""
+        if not isinstance(session, LoggedSession) or self._journal is None:
+            yield
+            return
+        told = None if self._call.command is None else self._told
+        async with attended(session, self._journal, told=told):
+            yield
+
+    def _told(self) -> None:
+        if self._session is not None and self._session.state.inbox.interrupted == self._identity.run_id:
+            self._interrupt()
+
+    async def _listened(self) -> None:
+        """Take in what came up to now, before the step that is to know of it."""
+        assert self._session is not None
+        await self._session.catch_up()
+        self._take_inputs()
+
+    def _take_inputs(self) -> bool:
+        """Take in what came for the run meanwhile; whether there was any."""
+        assert self._session is not None
+        inputs = self._session.state.inbox.inputs
+        if not inputs:
+            return False
+        self._session.record(InputsTaken.of(inputs))
+        self.emit(ev.Custom(name="inputs_taken", value={"ids": [each.id for each in inputs]}))
+        return True
+
+    async def _more_to_do(self, session: OpenSession, last: Step | None) -> Step | None:
+        """The step after the last one, where something came while that was at work."""
+        if last is None or self._stopped or last.finished is not None or last.mode is Mode.CONCLUDE:
+            return None
+        await session.catch_up()
+        return self._next_step(last, Mode.NORMAL) if self._take_inputs() else None
+
+    def _answered_before(self, session: OpenSession) -> Msg | None:
+        """The answer of a run whose process died when nothing was left but to say so."""
+        last = session.state.context.last
+        if not self._call.continues or last is None:
+            return None
+        said = last.messages[-1]
+        done = said.role is Role.ASSISTANT and not said.tool_calls and said.text.strip()
+        return said if done and said.reason is not GenerateReason.INTERRUPTED else None
 
     async def _answer(self, session: OpenSession, scheduler: abc.SchedulerBase | None) -> Msg:
         """The input goes in, the steps run, the result comes out."""
@@ -379,8 +325,13 @@ class Run:
         first = Step(number=0, identity=self._identity, card=self._call.card, run=run)
         if any(isinstance(record, CallsConfirmed | CallsExecuted) for record in records):
             first = await self._answered(session, records, first)
+        if (answer := self._answered_before(session)) is not None:
+            return answer
+        self._take_inputs()
         try:
             last = await self._drive(loop(self._turn, first, self._follow), scheduler)
+            while (more := await self._more_to_do(session, last)) is not None:
+                last = await self._drive(loop(self._turn, more, self._follow), scheduler)
         finally:
             run.keep_notes()  # of a preparation that failed
             if run.previous_request is not None:
@@ -449,6 +400,8 @@ class Run:
         if step.mode is Mode.RESUME:
             return self._call.pipeline.after("call_model").attempt(step)
         attempt = self._call.pipeline.attempt(step)
+        if self._call.command is not None:
+            attempt = from_coroutine(self._listened).pipe(ops.flat_map(attempt))
         if step.mode is not Mode.CONCLUDE:
             return attempt
 
@@ -466,10 +419,13 @@ class Run:
         if step.finished is not None or reply is None or step.mode is Mode.CONCLUDE:
             return None
         mode = Mode.NORMAL
-        if not reply.tool_calls and not step.correction:
+        if not self._take_inputs() and not reply.tool_calls and not step.correction:
             if reply.text.strip() or step.mode is Mode.ASK_AGAIN:
                 return None
             mode = Mode.ASK_AGAIN
+        return self._next_step(step, mode)
+
+    def _next_step(self, step: Step, mode: Mode) -> Step | None:
         if self._stopping:
             self._stopped = True
             return None

@@ -20,11 +20,12 @@ from agentscope_rx.compactions import (
 from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
 from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Exchange, History, Measure
+from agentscope_rx.inbox import InboxState
 from agentscope_rx.messages import Msg
 from agentscope_rx.past import RecordedEffect
 from agentscope_rx.permission_context import PermissionContextState
 from agentscope_rx.task_state import PlanModeContextState, TaskContextState
-from agentscope_rx.wire import to_json
+from agentscope_rx.wire import to_json, write
 
 
 class Record(Protocol):
@@ -64,6 +65,7 @@ class AgentState:
         compactions: All compactions so far, oldest first, with what gave way to them.
         active_run: The run that is at work on the session; after a crash, the one that was.
         dispatched: The tool calls that have begun and whose results are not recorded yet.
+        inbox: What the session was told to do, and what became of it.
     """
 
     session_id: str = ""
@@ -77,13 +79,14 @@ class AgentState:
     compactions: tuple[Compaction, ...] = ()
     active_run: str = ""
     dispatched: tuple[str, ...] = ()
+    inbox: InboxState = field(default_factory=InboxState)
 
     def apply(self, record: Record) -> AgentState:
         """The state after one more record."""
         return record.apply(self)
 
     def replaced_by(self, written: str) -> AgentState:
-        """A state that was written as JSON, in the place of this one; user and session stay.
+        """A state that was written as JSON, in the place of this one; user, session and inbox stay.
 
         Raises:
             StateUnreadable: It is none.
@@ -94,7 +97,8 @@ class AgentState:
             each if each.replaced.leaves else replace(each, replaced=known.get(each.id, each.replaced))
             for each in after.compactions
         )
-        return replace(after, session_id=self.session_id, user_id=self.user_id, compactions=compactions)
+        own = {"session_id": self.session_id, "user_id": self.user_id, "inbox": self.inbox}
+        return replace(after, compactions=compactions, **own)
 
     def with_messages(self, messages: Sequence[Msg]) -> AgentState:
         """The state with more messages; a call whose result is among them is no longer at work."""
@@ -126,6 +130,7 @@ class AgentState:
                 b',"compactions":[', b",".join(compactions),
                 b'],"active_run":', to_json(self.active_run),
                 b',"dispatched":', to_json(self.dispatched),
+                b',"inbox":', write(_inbox_adapter(), self.inbox),
                 b"}",
             )
         )  # fmt: skip
@@ -156,6 +161,7 @@ class AgentState:
             compactions=compactions,
             active_run=stored.active_run,
             dispatched=stored.dispatched,
+            inbox=stored.inbox,
         )
 
 
@@ -222,6 +228,7 @@ class _StoredState:
     compactions: tuple[_StoredCompaction, ...] = ()
     active_run: str = ""
     dispatched: tuple[str, ...] = ()
+    inbox: InboxState = field(default_factory=InboxState)
 
 
 def _why(error: ValidationError | InvalidToolPairs) -> str:
@@ -229,6 +236,11 @@ def _why(error: ValidationError | InvalidToolPairs) -> str:
         return str(error)
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+
+
+@cache
+def _inbox_adapter() -> TypeAdapter[InboxState]:
+    return TypeAdapter(InboxState)
 
 
 @cache

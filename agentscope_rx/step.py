@@ -168,15 +168,19 @@ class Emitter:
         self._publish, self._purposes = publish, frozenset(purposes)
 
     def __call__(self, event: E) -> E:
-        stamp(
+        event = self.stamped(event)
+        self._publish(event)
+        return event
+
+    def stamped(self, event: E) -> E:
+        """Give an event its identity, to be published later."""
+        return stamp(
             event,
             id=self._ids.new_id("event"),
             created_at=self._clock.now(),
             call_reply_id=self._reply_id,
             execution=self._execution,
         )
-        self._publish(event)
-        return event
 
     def apart(self, runtime: Runtime) -> Emitter:
         """The way out for what is no part of the run: events with ids and moments of another Runtime."""

@@ -13,7 +13,8 @@ from agentscope_rx.runtime import Runtime
 from agentscope_rx.state import AgentState
 
 if TYPE_CHECKING:
-    from agentscope_rx.run import Call, Run
+    from agentscope_rx.call import Call
+    from agentscope_rx.run import Run
 
 #: How somebody outside ends a run: `interrupt` with what it has, `stop` where it can, `leave` at once.
 Touch: TypeAlias = Literal["interrupt", "stop", "leave"]

@@ -28,6 +28,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
         "__about__ messages events errors usage history blocks requests manifest state records queries runtime_context"
         " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
         " loop_local recent task_state permission_context interactions interaction_json secret_names past differences"
+        " inbox"
     ),
     "kernel": _names(
         "gates runtime outside step bridge portal streams lifting pipeline pulling shared_run event_stream"
@@ -36,7 +37,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),
     "operators": frozenset({"operators"}),
     "top": _names(
-        "pipelines live witness shutdown session_tools run agent react_agent harness_agent builder options"
+        "pipelines live witness shutdown session_tools call attendance run agent react_agent harness_agent builder"
+        " options"
         " harness_options preparation verification agent_files"
     ),
     "testing": frozenset({"testing"}),

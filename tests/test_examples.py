@@ -46,6 +46,13 @@ PRINTS = {
         r"^cancelled: True$",
         r"^I am still here\.$",
     ),
+    "background.py": (
+        r"^tool run_tests success$",
+        r"^text Three\.$",
+        r"^task completed$",
+        r"^then Fixed\.$",
+        r"^said \['Look at the export\.', 'Only say how many tests fail\.', 'Three\.', 'Fix them\.', 'Fixed\.'\]$",
+    ),
     "custom_operator.py": (
         r"^      redact_emails +view\b",
         r"^      print_request +view\b",
@@ -81,8 +88,8 @@ PRINTS = {
 PARTS = {"export_agent.py", "export_story.py", "token_chart.py"}
 FIGURES = ("compactions", "offloads")
 ARGUMENTS = {"long_run.py": ("250",)}
-#: One ends its runs early, one needs its steps in order, and one would ask a real model two thousand times.
-SCRIPTED_ONLY = {"cancel.py", "export_fix.py", "long_run.py"}
+#: They need answers that come in order or when they are meant to, or would ask a real model two thousand times.
+SCRIPTED_ONLY = {"background.py", "cancel.py", "export_fix.py", "long_run.py"}
 
 
 def run(name: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:

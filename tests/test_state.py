@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from agentscope_rx.compactions import Compaction, CompactionState
 from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
 from agentscope_rx.history import LEAF_SIZE, Edit, History, edits_between
+from agentscope_rx.inbox import InboxState
 from agentscope_rx.messages import Msg, Role, ToolResultBlock, ToolUseBlock
 from agentscope_rx.permission_context import (
     PermissionContextState,
@@ -121,6 +122,7 @@ def test_a_record_of_messages_leaves_the_rest_alone() -> None:
         tasks_context=TaskContextState(revision=3),
         plan_mode_context=PlanModeContextState(plan_active=True),
         permission_context=PermissionContextState(mode=PermissionMode.EXPLORE),
+        inbox=InboxState(interrupted="r"),
     )
     assert all(getattr(before, each.name) != getattr(AgentState(), each.name) for each in fields(AgentState))  # type: ignore[arg-type]
     for record, left in ((CallsClosed(RESULTS[:1]), ("c2",)), (ResultsRecorded(RESULTS[:1]), ())):
@@ -190,6 +192,9 @@ def test_states_survive_json(state: AgentState) -> None:
     assert AgentState.from_json(data).to_json() == data
 
 
+NO_INBOX: dict[str, Any] = {"queued": [], "settled": [], "forgotten": 0, "inputs": [], "interrupted": ""}
+
+
 def test_the_names_in_json() -> None:
     """A state is written in snake case, in the order of AgentScope; its messages as everywhere."""
     state = replace(
@@ -224,6 +229,7 @@ def test_the_names_in_json() -> None:
         ("compactions", []),
         ("active_run", ""),
         ("dispatched", []),
+        ("inbox", NO_INBOX),
     ]
     assert json.loads(AgentState().to_json()) == {
         "session_id": "",
@@ -243,6 +249,7 @@ def test_the_names_in_json() -> None:
         "compactions": [],
         "active_run": "",
         "dispatched": [],
+        "inbox": NO_INBOX,
     }
 
 

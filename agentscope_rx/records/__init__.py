@@ -24,6 +24,13 @@ from agentscope_rx.records.shortened import CompactionUndone as CompactionUndone
 from agentscope_rx.records.shortened import ContextCleared as ContextCleared
 from agentscope_rx.records.shortened import HistoryEdited as HistoryEdited
 from agentscope_rx.records.shortened import LimitLearned as LimitLearned
+from agentscope_rx.records.told import CommandBegun as CommandBegun
+from agentscope_rx.records.told import CommandQueued as CommandQueued
+from agentscope_rx.records.told import CommandRejected as CommandRejected
+from agentscope_rx.records.told import EventsEmitted as EventsEmitted
+from agentscope_rx.records.told import InputQueued as InputQueued
+from agentscope_rx.records.told import InputsTaken as InputsTaken
+from agentscope_rx.records.told import InterruptAsked as InterruptAsked
 from agentscope_rx.records.waiting import CallsConfirmed as CallsConfirmed
 from agentscope_rx.records.waiting import CallsExecuted as CallsExecuted
 from agentscope_rx.records.waiting import CallsPaused as CallsPaused

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentscope_rx.frozen import frozen
+from agentscope_rx.messages import Role
 from agentscope_rx.state import AgentState
 
 
@@ -49,7 +50,11 @@ class RunEnded:
     reason: str = ""
 
     def apply(self, state: AgentState) -> AgentState:
-        return replace(state, active_run="")
+        last = state.context.last
+        said = last.messages[-1] if last is not None else None
+        reply_id = said.id if said is not None and said.role is Role.ASSISTANT else ""
+        inbox = state.inbox.with_run_ended(self.run_id, self.status, self.reason, reply_id)
+        return replace(state, active_run="", inbox=inbox)
 
 
 @frozen(kw_only=False)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
+from agentscope_rx.call import Call
 from agentscope_rx.interaction_json import answers_from_json, answers_to_json
 from agentscope_rx.interactions import Answer
 from agentscope_rx.messages import Msg
 from agentscope_rx.replay.codecs import message_data, message_from
-from agentscope_rx.run import Call
 from agentscope_rx.tools.outputs import OutputSpec, OutputType
 from agentscope_rx.wire import from_json
 

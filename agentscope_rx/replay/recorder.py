@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 from agentscope_rx.__about__ import __version__
 from agentscope_rx.builder import AgentBuilder
+from agentscope_rx.call import Call
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.messages import DataBlock, ToolUseBlock
@@ -32,7 +33,7 @@ from agentscope_rx.replay.redaction import DEFAULT_RULES, Redaction, SecretRule
 from agentscope_rx.replay.requests import ZONES, Itemizer, RequestItems, common, request_line
 from agentscope_rx.replay.tools import SeenProposals
 from agentscope_rx.requests import Model, ModelChunk, ModelRequest
-from agentscope_rx.run import Call, Run
+from agentscope_rx.run import Run
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.session import RequestCache
 from agentscope_rx.state import AgentState

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from agentscope_rx.agent import Agent
 from agentscope_rx.builder import AgentBuilder
+from agentscope_rx.call import Call
 from agentscope_rx.differences import Difference
 from agentscope_rx.errors import ReplayMismatch
 from agentscope_rx.events import AgentEvent
@@ -25,7 +26,7 @@ from agentscope_rx.replay.recorder import AFRESH, RecordedRun, Recorder
 from agentscope_rx.replay.redaction import DEFAULT_RULES, Redaction, SecretRule
 from agentscope_rx.replay.serving import Replaying, ServedRun
 from agentscope_rx.requests import ModelRequest
-from agentscope_rx.run import Call, Run
+from agentscope_rx.run import Run
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.state import AgentState

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar, cast
 
+from agentscope_rx.call import Call
 from agentscope_rx.differences import Difference
 from agentscope_rx.errors import AgentShuttingDown, ReplayMismatch
 from agentscope_rx.events import AgentEvent, AgentResult
@@ -20,7 +21,7 @@ from agentscope_rx.replay.reading import Asked, Line, RecordedCall, Recording
 from agentscope_rx.replay.redaction import Redaction
 from agentscope_rx.replay.requests import Item, Itemizer, RequestItems, differences_between
 from agentscope_rx.requests import Model, ModelChunk, ModelRequest
-from agentscope_rx.run import Call, Run
+from agentscope_rx.run import Run
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.state import AgentState
 from agentscope_rx.step import Step

@@ -71,7 +71,9 @@ class Codec:
             raise LogUnreadable(f"a record {self.type!r} cannot be read ({type(error).__name__})") from None
 
 
-def plain(type: str, record: type[Any], *, upgrades: Sequence[Upgrade] = (), required: bool = True) -> Codec:
+def plain(
+    type: str, record: type[Any], *, upgrades: Sequence[Upgrade] = (), required: bool = True, silent: bool = False
+) -> Codec:
     """The codec of a record whose payload is its fields.
 
     Args:
@@ -79,6 +81,7 @@ def plain(type: str, record: type[Any], *, upgrades: Sequence[Upgrade] = (), req
         record: Its class: a frozen value whose fields can be written as JSON.
         upgrades: As for `Codec`.
         required: As for `Codec`.
+        silent: As for `Codec`.
     """
 
     @cache
@@ -92,6 +95,7 @@ def plain(type: str, record: type[Any], *, upgrades: Sequence[Upgrade] = (), req
         decode=lambda payload, _: adapter().validate_python(payload),
         upgrades=upgrades,
         required=required,
+        silent=silent,
     )
 
 
@@ -189,6 +193,13 @@ _BUILT_IN: Final = (
     plain("session/forked", rec.SessionForked),
     plain("session/rewound", rec.SessionRewound),
     plain("tool/reused", rec.EffectsReused),
+    plain("inbox/command", rec.CommandQueued),
+    plain("inbox/input", rec.InputQueued),
+    plain("inbox/interrupt", rec.InterruptAsked),
+    plain("inbox/begun", rec.CommandBegun),
+    plain("inbox/rejected", rec.CommandRejected),
+    plain("inbox/taken", rec.InputsTaken),
+    plain("events/emitted", rec.EventsEmitted, required=False, silent=True),
 )
 _by_type: Final[dict[str, Codec]] = {codec.type: codec for codec in _BUILT_IN}
 _by_class: Final[dict[type, Codec]] = {codec.record: codec for codec in _BUILT_IN}

@@ -110,18 +110,29 @@ class LogRecord:
         codec = codec_for(self.type)
         if codec is not None and codec.silent:
             return state
+        try:
+            record = self.read(state)
+            return state if record is None else record.apply(state)
+        except (InvalidToolPairs, StateUnreadable, TaskConflict, TaskRefused) as error:
+            raise LogUnreadable(f"record {self.seq} ({self.type}) does not fit what came before it: {error}") from None
+
+    def read(self, state: AgentState) -> Record | None:
+        """What happened; None where its type is not known and need not be.
+
+        Args:
+            state: The state before it, for what it only names.
+
+        Raises:
+            LogUnreadable: Its type is not known and it is required, or its payload cannot be read.
+        """
+        codec = codec_for(self.type)
         if codec is not None:
-            try:
-                return codec.read(self.version, self.payload, state).apply(state)
-            except (InvalidToolPairs, StateUnreadable, TaskConflict, TaskRefused) as error:
-                raise LogUnreadable(
-                    f"record {self.seq} ({self.type}) does not fit what came before it: {error}"
-                ) from None
+            return codec.read(self.version, self.payload, state)
         if self.required:
             raise LogUnreadable(
                 f"record {self.seq} has the type {self.type!r}, which is not known here and is required"
             )
-        return state
+        return None
 
 
 def written(seq: int, record: Record, origin: Origin) -> bytes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -16,15 +16,18 @@ from agentscope_rx.logs import logger
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import ToolResultBlock
 from agentscope_rx.past import RecordedEffect
-from agentscope_rx.records import RecoveryApplied, RequestPrepared, RunEnded, RunStarted
+from agentscope_rx.records import EventsEmitted, RecoveryApplied, RequestPrepared, RunEnded, RunStarted
+from agentscope_rx.records.told import TOLD
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.session.folding import FoldCache, Folded, checkpoint_json, fold, fold_whole, is_checkpoint
 from agentscope_rx.session.forking import Branch, recorded_result
-from agentscope_rx.session.lineage import mark_of
+from agentscope_rx.session.journal import EventJournal
+from agentscope_rx.session.lineage import mark_of, records
 from agentscope_rx.session.log_record import Origin, written
 from agentscope_rx.state import AgentState, Record
 from agentscope_rx.stores import SessionKey, SessionStore
+from agentscope_rx.stores.growing import grown
 from agentscope_rx.stores.store import Lease
 
 LEASE_SECONDS: Final = 30.0
@@ -95,6 +98,8 @@ class LoggedSession:
         self._lost: Exception | None = None
         self._renewing = asyncio.create_task(self._keep_lease())
         self.step_id = ""
+        self.journal: EventJournal | None = None
+        self.on_told: Callable[[], None] | None = None
         self.recovery = self._recovered()
 
     @classmethod
@@ -123,6 +128,11 @@ class LoggedSession:
         return self._state
 
     @property
+    def seq(self) -> int:
+        """The number of the last record that is known."""
+        return self._folded.seq
+
+    @property
     def durable(self) -> bool:
         """What is recorded is written to a log."""
         return True
@@ -130,7 +140,8 @@ class LoggedSession:
     @property
     def pending(self) -> bool:
         """Whether something is noted that is not in the log, or never will be."""
-        return bool(self._noted) or self._lost is not None
+        journal = self.journal
+        return bool(self._noted) or self._lost is not None or (journal is not None and journal.filled)
 
     async def recorded_result(self, effect: RecordedEffect, /) -> ToolResultBlock | None:
         """The result of a call that has run in another future of the session; None where nobody knows it."""
@@ -213,6 +224,17 @@ class LoggedSession:
         if self._folded.seq != self._folded.checkpoint_seq:
             await to_the_end(self._checkpoint())
 
+    async def catch_up(self) -> None:
+        """Learn what others have told the session since this run last wrote or looked."""
+        if self._lost is None:
+            await to_the_end(self._catch_up())
+
+    async def changes(self) -> AsyncGenerator[None]:
+        """Tells each time that the log may hold something that this run does not know of."""
+        while True:
+            await grown(self._store, self._lease.key, self._folded.seq)
+            yield
+
     async def close(self) -> None:
         """Give the session back; who is cancelled waits until it is."""
         self._renewing.cancel()
@@ -222,19 +244,61 @@ class LoggedSession:
         async with self._writing:
             if self._lost is not None:
                 raise self._lost
-            noted, seq = self._noted, self._folded.seq
-            self._noted = []
-            bodies = [written(number, record, origin) for number, (record, origin) in enumerate(noted, seq + 1)]
-            state = self._state
+            self._note_events()
+            noted, self._noted = self._noted, []
             try:
-                last = await self._store.append(self._lease.key, bodies, expected_seq=seq, fence=self._lease.fence)
+                await self._append(noted, self._state)
             except Exception as error:
                 self._lost = error  # what is noted later builds on what is not in the log
                 raise
+
+    async def _append(self, noted: Sequence[tuple[Record, Origin]], state: AgentState) -> None:
+        while noted:
+            seq = self._folded.seq
+            bodies = [written(number, record, origin) for number, (record, origin) in enumerate(noted, seq + 1)]
+            try:
+                last = await self._store.append(self._lease.key, bodies, expected_seq=seq, fence=self._lease.fence)
+            except StateConflict:
+                told = await self._told()
+                if not told:
+                    raise
+                for record in told:
+                    state = state.apply(record)
+                continue
             requests = [record for record, _ in noted if isinstance(record, RequestPrepared)]
             self._folded = self._folded.with_requests(requests, self._requests)
-            self._folded = replace(self._folded, state=state, seq=last, mark=mark_of(bodies[-1]))
-            self._cache.keep(self._store, self._lease.key, self._folded)
+            self._fold_on(state, last, bodies[-1])
+            return
+
+    def _note_events(self) -> None:
+        if self.journal is not None and (events := self.journal.drained()):
+            self.record(EventsEmitted(events))
+
+    async def _catch_up(self) -> None:
+        async with self._writing:
+            await self._told()
+
+    async def _told(self) -> Sequence[Record]:
+        """Take in what others have told the session: it commutes with all that is noted here."""
+        told: list[Record] = []
+        async with aclosing(records(self._store, self._lease.key, self._folded.seq)) as found:
+            async for body, record in found:
+                read = record.read(self._state)
+                if not isinstance(read, TOLD):
+                    raise StateConflict(
+                        f"record {record.seq} ({record.type}) of session {self._lease.key.session_id!r} was written "
+                        "by somebody who did not hold the session"
+                    )
+                told.append(read)
+                self._state = self._state.apply(read)
+                self._fold_on(self._folded.state.apply(read), record.seq, body)
+        if told and self.on_told is not None:
+            self.on_told()
+        return told
+
+    def _fold_on(self, state: AgentState, seq: int, body: bytes) -> None:
+        self._folded = replace(self._folded, state=state, seq=seq, mark=mark_of(body))
+        self._cache.keep(self._store, self._lease.key, self._folded)
 
     async def _checkpoint(self) -> None:
         folded, body = self._folded, checkpoint_json(self._folded)

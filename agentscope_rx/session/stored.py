@@ -155,6 +155,9 @@ class StoredSession:
     async def barrier(self) -> None:
         """There is no log to write to."""
 
+    async def catch_up(self) -> None:
+        """Nobody can tell it anything."""
+
     async def close(self) -> None:
         """Nothing is held."""
 

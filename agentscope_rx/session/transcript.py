@@ -59,6 +59,7 @@ _SAYING: frozenset[type[Any]] = frozenset(
         rec.CallsExecuted,
         rec.StateReplaced,
         rec.SessionForked,
+        rec.InputsTaken,
     }
 )
 
@@ -66,7 +67,11 @@ _SAYING: frozenset[type[Any]] = frozenset(
 def messages_in(record: object) -> Iterable[Msg]:
     """The messages that came into a session with a record."""
     match record:
-        case rec.InputAccepted(messages=messages) | rec.ResultsRecorded(messages=messages):
+        case (
+            rec.InputAccepted(messages=messages)
+            | rec.ResultsRecorded(messages=messages)
+            | rec.InputsTaken(messages=messages)
+        ):
             return messages
         case (
             rec.CallsClosed(results=results)

@@ -28,6 +28,7 @@ from agentscope_rx.stores.refusals import (
 from agentscope_rx.stores.store import ABSENT, ANYBODY, Anybody, Lease, Stored
 
 T = TypeVar("T")
+_LOOK_EVERY: Final = 0.1
 _HEAD: Final = re.compile(rb'\{"version":(\d{1,18}),"state":')
 _TAIL: Final = b"}\n"  # a file that was cut does not end in a newline: states are written without any
 
@@ -114,6 +115,19 @@ class JsonFileStore:
                 return ()
 
         return await _in_a_thread(read)
+
+    async def watch(self, key: SessionKey, seq: int, /, *, timeout: float) -> None:
+        """Wait until the session's log has grown: its file is looked at ten times a second."""
+        log = self._folders.of(key) / LOG
+        before = _size(log)
+        if await self.read_after(key, seq, limit=1):
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                while _size(log) == before:  # noqa: ASYNC110 - other processes write it, who can set no event
+                    await asyncio.sleep(_LOOK_EVERY)
+        except TimeoutError:
+            return
 
     async def acquire(self, key: SessionKey, holder: str, /, *, ttl: float) -> Lease:
         """Become the one that may write to the session."""
@@ -209,6 +223,13 @@ class JsonFileStore:
 async def _in_a_thread(work: Callable[[], T]) -> T:
     """Do what must not be left half done: who is cancelled meanwhile waits for its end."""
     return await to_the_end(asyncio.get_running_loop().run_in_executor(None, work))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _read(path: Path) -> Stored | None:

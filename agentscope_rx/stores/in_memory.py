@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, islice
 
@@ -50,6 +53,7 @@ class InMemoryStore:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._sessions: dict[SessionKey, _Session] = {}
+        self._watchers: defaultdict[SessionKey, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = defaultdict(set)
         self._fences = count(1)  # of all sessions, so that one that is begun anew never has an old one
 
     async def get(self, key: SessionKey, /) -> Stored | None:
@@ -79,7 +83,11 @@ class InMemoryStore:
                 raise log_conflict(key, expected_seq, len(session.log))
             session.log.extend(map(bytes, records))
             self._touch(key, session)
-            return len(session.log)
+            last, watchers = len(session.log), self._watchers.pop(key, ())
+        for loop, watcher in watchers:
+            with suppress(RuntimeError):  # its loop was closed
+                loop.call_soon_threadsafe(watcher.set)
+        return last
 
     async def read_after(self, key: SessionKey, seq: int, /, *, limit: int = 1000) -> Sequence[bytes]:
         """The records after a number."""
@@ -87,6 +95,27 @@ class InMemoryStore:
         with self._lock:
             session = self._sessions.get(key)
             return () if session is None else tuple(session.log[seq : seq + limit])
+
+    async def watch(self, key: SessionKey, seq: int, /, *, timeout: float) -> None:
+        """Wait until the session's log has grown."""
+        check_read(seq, 1)
+        here = asyncio.get_running_loop(), asyncio.Event()
+        with self._lock:
+            session = self._sessions.get(key)
+            if session is not None and len(session.log) > seq:
+                return
+            self._watchers[key].add(here)
+        try:
+            async with asyncio.timeout(timeout):
+                await here[1].wait()
+        except TimeoutError:
+            return
+        finally:
+            with self._lock:
+                if key in self._watchers:
+                    self._watchers[key].discard(here)
+                    if not self._watchers[key]:
+                        del self._watchers[key]
 
     async def acquire(self, key: SessionKey, holder: str, /, *, ttl: float) -> Lease:
         """Become the one that may write to the session."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -32,7 +33,9 @@ from agentscope_rx.stores.store import ABSENT, ANYBODY, Anybody, Lease, Stored
 T = TypeVar("T")
 _SECOND: Final = 1_000_000
 _CONNECTIONS: Final = 16
+_WATCHERS: Final = 4_096
 _PAGE: Final = 500
+_ASKED_AGAIN: Final = 0.05
 
 
 class RedisStore:
@@ -64,6 +67,7 @@ class RedisStore:
             raise MissingExtra("RedisStore", "redis")
         self._url, self._prefix, self._timeout = url, prefix, timeout
         self._clients: LoopLocal[Any] = LoopLocal(self._connect, _close)
+        self._watchers: LoopLocal[Any] = LoopLocal(lambda: self._connect(_WATCHERS), _close)
 
     def __repr__(self) -> str:
         parts = urlsplit(self._url)
@@ -105,6 +109,20 @@ class RedisStore:
         log = self._keys(key.path)[2]
         entries = await to_the_end(self._ask(lambda client: client.xrange(log, min=f"{seq + 1}-0", count=limit)))
         return tuple(fields[b"r"] for _, fields in entries)
+
+    async def watch(self, key: SessionKey, seq: int, /, *, timeout: float) -> None:
+        """Wait until the session's log has grown: the server tells. Each that waits has a connection of its own."""
+        check_read(seq, 1)
+        log = self._keys(key.path)[2]
+        wait = max(1, int(min(timeout, self._timeout / 2) * 1_000))
+        with _answering(self):
+            client = await self._watchers.get()
+            reading = asyncio.ensure_future(client.xread({log: f"{seq}-0"}, count=1, block=wait))
+            try:
+                await asyncio.wait({reading})
+            finally:
+                await to_the_end(_cancelled(reading))
+            await reading
 
     async def acquire(self, key: SessionKey, holder: str, /, *, ttl: float) -> Lease:
         """Become the one that may write to the session."""
@@ -262,14 +280,14 @@ class RedisStore:
         with _answering(self):
             return await work(await self._clients.get())
 
-    def _connect(self) -> Any:
+    def _connect(self, connections: int = _CONNECTIONS) -> Any:
         import redis.asyncio
 
         # Without a retry: a script that has run and whose answer was lost would be refused the second time.
         pools: Any = redis.asyncio.BlockingConnectionPool  # its `from_url` has no types
         pool = pools.from_url(
             self._url,
-            max_connections=_CONNECTIONS,
+            max_connections=connections,
             timeout=self._timeout,
             socket_timeout=self._timeout,
             socket_connect_timeout=self._timeout,
@@ -279,6 +297,13 @@ class RedisStore:
 
 async def _close(client: Any) -> None:
     await client.aclose()
+
+
+async def _cancelled(reading: asyncio.Future[Any]) -> None:
+    """End a reading; redis-py loses a cancellation that comes while it connects, and would wait for its answer."""
+    while not reading.done():
+        reading.cancel()
+        await asyncio.wait({reading}, timeout=_ASKED_AGAIN)
 
 
 def _text(fence: int | None) -> str:

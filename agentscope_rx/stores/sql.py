@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from agentscope_rx.stores.sql_tables import Database
 
 T = TypeVar("T")
+_LOOK_EVERY: Final = 0.2
 #: The driver of each kind of database, and the extra that brings it.
 _DRIVERS: Final[Mapping[str, tuple[str, str]]] = {
     "sqlite": ("aiosqlite", "sql"),
@@ -109,6 +111,26 @@ class SqlStore:
 
         check_read(seq, limit)
         return await self._transact(lambda connection: sql_rows.read_after(connection, key, seq, limit))
+
+    async def watch(self, key: SessionKey, seq: int, /, *, timeout: float) -> None:
+        """Wait until the session's log has grown: PostgreSQL tells, others are looked at five times a second."""
+        check_read(seq, 1)
+        with _answering(self):
+            database = await self._databases.get()
+            await database.prepare()
+            listener = database.listener
+            if listener is None:
+                await asyncio.sleep(min(timeout, _LOOK_EVERY))
+                return
+            from agentscope_rx.stores import sql_rows
+
+            session = sql_rows.digest_of(key)
+            heard = await listener.begin(session)
+            try:
+                if not await self.read_after(key, seq, limit=1):
+                    await listener.wait(heard, timeout)
+            finally:
+                listener.end(session, heard)
 
     async def acquire(self, key: SessionKey, holder: str, /, *, ttl: float) -> Lease:
         """Become the one that may write to the session."""

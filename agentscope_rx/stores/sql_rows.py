@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agentscope_rx.stores.keys import SessionKey, folder_name, user_folder
 from agentscope_rx.stores.refusals import busy, conflict, lease_lost, log_conflict
+from agentscope_rx.stores.sql_listening import tell
 from agentscope_rx.stores.sql_tables import RECORDS, SESSIONS, STATES, TERMS, Now
 from agentscope_rx.stores.store import ABSENT, Anybody, Lease, Stored
 
@@ -58,6 +59,8 @@ async def append(
         raise log_conflict(key, expected, found)
     rows = [{"session": session, "seq": seq, "body": body} for seq, body in enumerate(records, expected + 1)]
     await connection.execute(insert(RECORDS), rows)
+    if connection.dialect.name == "postgresql":
+        await tell(connection, session)
     return last
 
 

@@ -33,6 +33,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from agentscope_rx.errors import StateUnreadable
+from agentscope_rx.stores.sql_listening import Listener
 
 SCHEMA_VERSION: Final = 1
 METADATA: Final = MetaData()
@@ -135,6 +136,8 @@ class Database:
 
     def __init__(self, url: URL, timeout: float) -> None:
         self.engine = _engine(url, timeout)
+        #: Hears of logs that have grown, where the database can tell.
+        self.listener = Listener(self.engine) if url.get_backend_name() == "postgresql" else None
         self._making = asyncio.Lock()
         self._made = False
 
@@ -160,6 +163,8 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self.listener is not None:
+            await self.listener.close()
         await self.engine.dispose()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from agentscope_rx.frozen import frozen
 from agentscope_rx.stores.keys import SessionKey
@@ -206,6 +206,24 @@ class SessionStore(StateStore, Protocol):
 
         Returns:
             How many were deleted.
+        """
+        ...
+
+
+@runtime_checkable
+class WatchableStore(SessionStore, Protocol):
+    """A store that tells when a log has grown. Logs of other stores are looked at again and again."""
+
+    async def watch(self, key: SessionKey, seq: int, /, *, timeout: float) -> None:
+        """Wait until the session's log holds more than `seq` records, whoever writes them; it may end earlier.
+
+        Args:
+            key: The session, which need not be there.
+            seq: The number of the last record that the caller knows.
+            timeout: Seconds after which it ends in any case.
+
+        Raises:
+            StoreUnavailable: The store cannot be reached.
         """
         ...
 

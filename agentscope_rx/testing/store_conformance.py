@@ -18,8 +18,9 @@ from math import inf, nan
 from typing import Final, TypeAlias, TypeVar
 
 from agentscope_rx.errors import ConformanceFailed, InvalidIdentifier, InvalidOption, MissingExtra, StateConflict
+from agentscope_rx.stores.growing import grown
 from agentscope_rx.stores.keys import SessionKey
-from agentscope_rx.stores.store import ANYBODY, SessionStore, Stored
+from agentscope_rx.stores.store import ANYBODY, SessionStore, Stored, WatchableStore
 from agentscope_rx.testing._rules import refused, require
 from agentscope_rx.testing._store_leases import KEY, LONG, leases, leases_run_out, prunes, refuses_fence
 from agentscope_rx.testing._store_races import (
@@ -140,6 +141,23 @@ async def _keeps_logs(store: SessionStore) -> None:
     require(await store.get(KEY) is None, "a log is no state")
 
 
+async def _tells_of_growth(store: SessionStore) -> None:
+    if not isinstance(store, WatchableStore):
+        return
+    await store.append(KEY, [b"1", b"2"], expected_seq=0)
+    await asyncio.wait_for(store.watch(KEY, 1, timeout=LONG), LONG / 2)  # what is there already is told at once
+    for seq in (2, 3):
+        watching = asyncio.ensure_future(grown(store, KEY, seq))
+        leaving = asyncio.ensure_future(grown(store, KEY, seq))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await store.append(KEY, [b"more"], expected_seq=seq)
+        await asyncio.wait_for(watching, LONG / 2)
+        await asyncio.wait({leaving})
+        require(leaving.cancelled(), "who is cancelled while it watches ends")
+    await asyncio.wait_for(store.watch(KEY, 9, timeout=0.05), LONG / 2)
+
+
 async def _refuses_nonsense(store: SessionStore) -> None:
     lease = await store.acquire(KEY, "me", ttl=LONG)
     with refused(InvalidOption, "nothing cannot be appended"):
@@ -221,6 +239,7 @@ async def _deletes(store: SessionStore) -> None:
 _CHECKS: tuple[Callable[[SessionStore], Awaitable[None]], ...] = (
     _keeps_states,
     _keeps_logs,
+    _tells_of_growth,
     _refuses_nonsense,
     _keeps_keys_apart,
     _lists,

@@ -11,6 +11,7 @@ from agentscope_rx.builder import BuilderKeywords
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
 from agentscope_rx.events import ConfirmResult
 from agentscope_rx.history import History, edits_between
+from agentscope_rx.inbox import Command, CommandKind, QueuedInput, Sender
 from agentscope_rx.messages import Msg, ToolCallState, ToolUseBlock
 from agentscope_rx.past import PastPoint, RecordedEffect, arguments_digest
 from agentscope_rx.permission_context import PermissionContextState, PermissionMode, PermissionRule
@@ -20,11 +21,18 @@ from agentscope_rx.records import (
     CallsConfirmed,
     CallsExecuted,
     CallsPaused,
+    CommandBegun,
+    CommandQueued,
+    CommandRejected,
     CompactionUndone,
     ContextCleared,
     EffectsReused,
+    EventsEmitted,
     HistoryEdited,
     InputAccepted,
+    InputQueued,
+    InputsTaken,
+    InterruptAsked,
     LimitLearned,
     OutcomesReconciled,
     PermissionModeChanged,
@@ -101,6 +109,15 @@ NO: Final = ConfirmResult(confirmed=False, tool_call=CALLS[1], reason="not now")
 OTHER: Final = AgentState(session_id="s", context=History.of(said("other")))
 PAST: Final = PastPoint(agent_id="a1", user_id="alice", session_id="s0", seq=7, mark="f" * 64)
 EFFECT: Final = RecordedEffect(call_id="c1", tool="look", arguments=arguments_digest(CALLS[0]), result=PAST)
+COMMAND: Final = Command(
+    id="k1",
+    kind=CommandKind.SUBMIT,
+    turn_id="turn1",
+    digest="0f1e",
+    sender=Sender(user_id="alice", session_id="s1", attributes={"tenant": "acme"}),
+    messages=(said("u3"),),
+)
+TOLD: Final = TALK.apply(CommandQueued(COMMAND)).apply(InputQueued(QueuedInput(id="i1", messages=(said("more"),))))
 
 #: A record of every type, with the state before it.
 SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
@@ -144,6 +161,13 @@ SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
     (AgentState(session_id="s1", user_id="alice"), SessionForked(PAST, OTHER.to_json().decode())),
     (TALK, SessionRewound(PAST, OTHER.to_json().decode())),
     (replace(TALK, tool_context=ToolContextState(effects=(EFFECT,))), EffectsReused((EFFECT,))),
+    (TALK, CommandQueued(COMMAND)),
+    (TALK, InputQueued(QueuedInput(id="i1", messages=(said("more"),)))),
+    (replace(TALK, active_run="run1"), InterruptAsked("run1")),
+    (TOLD, CommandBegun("k1", "run1")),
+    (TOLD, CommandRejected("k1", "CRASHED")),
+    (TOLD, InputsTaken(("i1",), (said("more"),))),
+    (TALK, EventsEmitted(({"type": "TEXT_BLOCK_DELTA", "replyId": "r1", "blockId": "text", "delta": "words"},))),
 )
 
 
