@@ -94,6 +94,7 @@ CONFINED: Mapping[str, frozenset[str]] = {
     "httpx2": frozenset({"models", "testing"}),
     "sqlalchemy": frozenset({"stores"}),
     "redis": frozenset({"stores"}),
+    "dbos": frozenset({"background"}),
     "hypothesis": frozenset({"testing"}),
     "subprocess": frozenset({"tools", "workspace", "cli", "testing"}),
 }

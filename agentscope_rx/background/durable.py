@@ -170,14 +170,23 @@ class DbosRunner:
             del _running[queue]
             raise
 
-    async def wake(self, key: SessionKey, /) -> None:
-        """A session has something to do, or may have; any process of the queue may do it.
+    def check_open(self) -> None:
+        """See that sessions may be told something.
 
         Raises:
             AgentClosed: The runner has not started, or is closed.
         """
         if self._client is None or self._closing:
             raise AgentClosed("the runner is not at work; use it inside `async with`")
+
+    async def wake(self, key: SessionKey, /) -> None:
+        """A session has something to do, or may have; any process of the queue may do it.
+
+        Raises:
+            AgentClosed: The runner has not started, or is closed.
+        """
+        self.check_open()
+        assert self._client is not None
         await self._client.enqueue_async(
             {
                 "workflow_name": WORKFLOW,

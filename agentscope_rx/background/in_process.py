@@ -102,14 +102,22 @@ class InProcessRunner:
         if self._does_work:
             self._spawn(self._take_up())
 
-    async def wake(self, key: SessionKey, /) -> None:
-        """A session has something to do, or may have.
+    def check_open(self) -> None:
+        """See that sessions may be told something.
 
         Raises:
             AgentClosed: The runner has not started, or is closed.
         """
         if not self._open:
             raise AgentClosed("the runner is not at work; use it inside `async with`")
+
+    async def wake(self, key: SessionKey, /) -> None:
+        """A session has something to do, or may have.
+
+        Raises:
+            AgentClosed: The runner has not started, or is closed.
+        """
+        self.check_open()
         if not self._does_work:
             return
         self._woken.add(key)

@@ -36,6 +36,14 @@ class SessionRunner(Protocol):
         """What does the work of one session."""
         ...
 
+    def check_open(self) -> None:
+        """See that sessions may be told something.
+
+        Raises:
+            AgentClosed: The runner has not started, or is closed.
+        """
+        ...
+
     async def wake(self, key: SessionKey, /) -> None:
         """A session has something to do, or may have."""
         ...

@@ -324,6 +324,7 @@ class AgentSession:
     def _check_open(self) -> None:
         if self._closed:
             raise AgentClosed(f"the session {self.key.session_id!r} was closed here; ask the runner for it again")
+        self._runner.check_open()
 
     async def _reply_of(self, task: Settled, state: AgentState) -> Msg | None:
         if not task.reply_id:

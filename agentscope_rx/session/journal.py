@@ -9,13 +9,11 @@ from typing import Any, Final, TypeAlias, cast
 
 from agentscope_rx.events import (
     AgentEvent,
-    Custom,
     TextBlockDelta,
     ThinkingBlockDelta,
     ToolCallDelta,
     ToolResultTextDelta,
 )
-from agentscope_rx.logs import logger
 from agentscope_rx.wire import from_json
 
 Delta: TypeAlias = TextBlockDelta | ThinkingBlockDelta | ToolCallDelta | ToolResultTextDelta
@@ -77,11 +75,4 @@ def _block_of(event: AgentEvent) -> Hashable:
 
 
 def _data_of(event: AgentEvent) -> Mapping[str, object]:
-    try:
-        return cast("dict[str, Any]", from_json(event.to_json()))
-    except (ValueError, TypeError) as error:  # an application's own event may hold anything
-        name = event.name if isinstance(event, Custom) else type(event).__name__
-        logger().warning("event_not_kept", event_name=name, error=type(error).__name__)
-        told = Custom(name=name, value={"not_kept": type(error).__name__})
-        identity = {each: getattr(event, each) for each in ("id", "created_at", "call_reply_id", "execution")}
-        return cast("dict[str, Any]", from_json(replace(told, **identity).to_json()))
+    return cast("dict[str, Any]", from_json(event.to_json()))

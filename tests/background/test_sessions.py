@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -181,6 +182,33 @@ async def test_steering_a_run_that_is_about_to_end() -> None:
         assert len(await session.tasks()) == 1
 
 
+class Unwatched:
+    """A store that tells nobody when a log has grown."""
+
+    def __init__(self) -> None:
+        self._store = InMemoryStore()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "watch":
+            raise AttributeError(name)
+        return getattr(self._store, name)
+
+
+@virtual
+async def test_steering_in_the_last_moment() -> None:
+    """What came when nobody has looked at the log any more is found before the run ends, over any store."""
+    model = ScriptedModel([text("an", "swer").after(9.99), "and more"])  # between two looks, at 29.8 s and at 30 s
+    async with InProcessRunner(builder_on(Unwatched(), model)) as runner:  # type: ignore[arg-type]
+        session = runner.session(ALICE)
+        task = await session.submit("go")
+        await asyncio.sleep(29.9)
+        await session.steer("more")
+        report = await task
+        assert report.reply is not None
+        assert report.reply.text == "and more"
+        assert await said(session) == ["go", "answer", "more", "and more"]
+
+
 @virtual
 async def test_what_is_injected_waits_for_a_run() -> None:
     """It starts none; the next run has it behind its input, also a plain call."""
@@ -307,6 +335,7 @@ async def test_leaving_the_runner_leaves_the_work_for_the_next() -> None:
     assert (await session.report("k")).status is TaskStatus.RUNNING
     with pytest.raises(AgentClosed):
         await session.submit("late")
+    assert [each.id for each in await session.tasks()] == ["k"]
     async with InProcessRunner(builder_on(store, ["done"])) as runner:
         report = await runner.session(ALICE).wait("k", timeout=100)
         assert (report.status, report.reply and report.reply.text) == (TaskStatus.COMPLETED, "done")

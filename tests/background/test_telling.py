@@ -26,7 +26,7 @@ from agentscope_rx.records import (
     RunEnded,
     RunStarted,
 )
-from agentscope_rx.session.folding import fold_whole
+from agentscope_rx.session.folding import FoldCache, fold, fold_whole
 from agentscope_rx.state import AgentState, Record
 from agentscope_rx.stores import InMemoryStore
 from tests.background.support import builder_on
@@ -103,14 +103,16 @@ async def test_a_run_takes_in_what_was_told_between_its_writes() -> None:
     await session.catch_up()
     assert len(session.state.inbox.queued) == 2
     session.end("completed", "MODEL_STOP")
-    await session.save()
+    await teller.tell(lambda _: queued("k3"))
+    await session.save()  # and keep the state that is made of all of it
     kept = session.state
     await session.close()
     folded = await fold_whole(store, KEY)
     assert folded.state == kept
-    assert [each.id for each in kept.inbox.queued] == ["k1", "k2"]
+    assert (await fold(store, KEY, FoldCache())).state == kept
+    assert [each.id for each in kept.inbox.queued] == ["k1", "k2", "k3"]
     assert [message.id for message in kept.context.messages] == ["a", "b"]
-    assert heard == [1, 2]
+    assert heard == [1, 2, 3]
 
 
 @virtual
