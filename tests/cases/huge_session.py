@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import sys
+from pathlib import Path
 from typing import Final
 
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
@@ -20,6 +20,15 @@ ALICE: Final = RuntimeContext(user_id=KEY.user_id, session_id=KEY.session_id)
 LIMIT_MB: Final = 300
 #: Records of the log that a reader may have to look at: those since the last checkpoint, and the one that it names.
 MOST_READ: Final = 50
+
+
+def most_memory() -> int:
+    """The most memory that this program had, in MB. `getrusage` would count that of the process that started it."""
+    status = Path("/proc/self/status")
+    if not status.exists():  # only Linux tells
+        return 0
+    (line,) = [each for each in status.read_text().splitlines() if each.startswith("VmHWM:")]
+    return int(line.split()[1]) // 1_024
 
 
 async def write(place: str) -> None:
@@ -57,7 +66,7 @@ async def call(place: str) -> None:
     assert read <= MOST_READ, read
     assert [key.session_id for key in await store.list()] == ["s1"]
     assert read <= MOST_READ, read
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1_024
+    used = most_memory()
     assert used < LIMIT_MB, used
     records = [record async for record in agent.session_log(ALICE).scan(after=200_000 - 100)]
     assert isinstance(records[-1], LogRecord)
