@@ -48,6 +48,8 @@ class DbosOptions:
         poll: Seconds between two looks at the queue.
         grace: Seconds that runs have at the end to come to where they can stop.
         contexts: As for `InProcessRunner`.
+        version: The engine's application version, which must be the same for all who tell and work; where the
+            application hands over its own DBOS, that one's is taken.
         work: Whether it does any work. False = sessions are only told and watched here, and other processes do it.
 
     Raises:
@@ -60,6 +62,7 @@ class DbosOptions:
     poll: float = 0.1
     grace: float = 5.0
     contexts: Contexts | None = None
+    version: str = VERSION
     work: bool = True
 
     def __post_init__(self) -> None:
@@ -108,6 +111,7 @@ class DbosRunner:
         agent.session_log()  # or it says that there is none
         self._url, self._options, self._dbos = url, options or DbosOptions(), dbos
         self._worker = Worker(agent, self._options.contexts)
+        self._version = self._options.version
         self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._client: DBOSClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -162,12 +166,17 @@ class DbosRunner:
         if queue in _running:
             raise InvalidOption("queue", queue, "a runner of this process works on it already")
         self._loop = asyncio.get_running_loop()
-        self._lease = await self._alive()
+        if self._dbos is not None:  # it has a name by which others find its work, and a version of its own
+            self._name, self._version = self._dbos.executor_id, self._dbos.application_version
         _running[queue] = self
         try:
+            # Before the engine begins: what runs without a sign of life is taken over by others.
+            self._lease = await self._alive()
             await asyncio.to_thread(self._launch)
         except BaseException:
             del _running[queue]
+            if self._lease is not None:
+                await self._worker.options.session_store.release(self._lease)
             raise
 
     def check_open(self) -> None:
@@ -192,7 +201,7 @@ class DbosRunner:
                 "workflow_name": WORKFLOW,
                 "queue_name": self._options.queue,
                 "queue_partition_key": key.path,
-                "app_version": VERSION,
+                "app_version": self._version,
             },
             self._options.queue,
             key.to_json().decode(),
@@ -231,7 +240,7 @@ class DbosRunner:
                     "name": "agentscope-rx",
                     "system_database_url": self._url,
                     "executor_id": self._name,
-                    "application_version": VERSION,
+                    "application_version": self._version,
                     "log_level": "WARNING",
                 }
             )

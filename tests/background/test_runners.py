@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from agentscope_rx.background import AgentSession, SessionEvent, TaskStatus
+from agentscope_rx.background import AgentSession, DbosOptions, DbosRunner, SessionEvent, TaskStatus
+from agentscope_rx.errors import SessionBusy
 from agentscope_rx.events import AgentEnd
 from agentscope_rx.runtime_context import RuntimeContext
+from agentscope_rx.stores import SessionKey
 from tests.background.serving import runner_at
-from tests.background.support import ALICE
+from tests.background.support import ALICE, builder_on
 from tests.stores.conftest import Place
+from tests.stores.places import store_at
 
 ROOT = Path(__file__).resolve().parents[2]
 #: DBOS keeps its own tables in SQLite or PostgreSQL; over which store sessions lie does not matter to it.
@@ -213,3 +216,32 @@ async def test_several_processes_do_each_thing_once(kind: str, place: Place, tmp
             asked = [f"{n} of {session.session_id} 2" for n in range(3)]
             assert words == [text for each in asked for text in (each, f"answer to {each}")]
         assert max(Counter(line.rpartition(" ")[0] for line in the.lines("begun")).values()) == 1
+
+
+@pytest.mark.slow
+async def test_an_application_with_an_engine_of_its_own(tmp_path: Path) -> None:
+    """Its DBOS does the work, under its own name and version: the lease that says that it lives has that name."""
+    from dbos import DBOS
+
+    store = store_at(f"files {tmp_path}/store")
+    url = f"sqlite:///{tmp_path}/engine.db"
+    mine = DBOS(
+        config={
+            "name": "app",
+            "system_database_url": url,
+            "executor_id": "app-1",
+            "application_version": "app-9",
+            "log_level": "ERROR",
+        }
+    )
+    try:
+        options = DbosOptions(poll=0.05, grace=0.1)
+        async with DbosRunner(builder_on(store, ["done"]), url, options=options, dbos=mine) as runner:
+            task = await runner.session(ALICE).submit("go")
+            report = await asyncio.wait_for(task, 40)
+            assert report.status is TaskStatus.COMPLETED
+            alive = SessionKey(agent_id="agentscope-rx workers", user_id=None, session_id="app-1")
+            with pytest.raises(SessionBusy):
+                await store.acquire(alive, "somebody", ttl=1)
+    finally:
+        await asyncio.to_thread(DBOS.destroy)
