@@ -12,17 +12,14 @@ import secrets
 import socket
 from collections.abc import Mapping
 from importlib.util import find_spec
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
-from agentscope_rx.agent import Agent
-from agentscope_rx.background.runner import Contexts, Worker
-from agentscope_rx.background.session import AgentSession
+from agentscope_rx.background.opening import OpenRunner
+from agentscope_rx.background.runner import Contexts
 from agentscope_rx.builder import AgentBuilder
-from agentscope_rx.errors import AgentClosed, InvalidOption, LeaseLost, MissingExtra, SessionBusy
+from agentscope_rx.errors import InvalidOption, LeaseLost, MissingExtra, SessionBusy
 from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
-from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.stores import SessionKey
 from agentscope_rx.stores.store import Lease
 
@@ -75,7 +72,7 @@ class DbosOptions:
             raise InvalidOption("grace", self.grace, "a number of seconds, not negative")
 
 
-class DbosRunner:
+class DbosRunner(OpenRunner):
     """Does what sessions are told on the engine DBOS, so that any of several processes does it.
 
     DBOS is one per process, and so is this: it starts it at the beginning of the block and ends it with it, unless the
@@ -107,10 +104,8 @@ class DbosRunner:
     ) -> None:
         if find_spec("dbos") is None:
             raise MissingExtra("DbosRunner", "durable")
-        agent: Agent[Any] = builder.build()
-        agent.session_log()  # or it says that there is none
         self._url, self._options, self._dbos = url, options or DbosOptions(), dbos
-        self._worker = Worker(agent, self._options.contexts)
+        super().__init__(builder, self._options.contexts)
         self._version = self._options.version
         self._name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._client: DBOSClient | None = None
@@ -119,31 +114,6 @@ class DbosRunner:
         self._tasks: tuple[asyncio.Task[None], ...] = ()
         self._working: dict[SessionKey, asyncio.Task[int]] = {}
         self._closing, self._ended = False, asyncio.Event()
-
-    @property
-    def worker(self) -> Worker:
-        """What does the work of one session."""
-        return self._worker
-
-    def session(self, context: RuntimeContext) -> AgentSession:
-        """A session, to tell it something and to watch it; starts nothing.
-
-        Args:
-            context: For whom.
-
-        Raises:
-            InvalidIdentifier: An id of the context cannot be one.
-        """
-        return AgentSession(self, context)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Start the engine, and begin to work.
@@ -179,14 +149,8 @@ class DbosRunner:
                 await self._worker.options.session_store.release(self._lease)
             raise
 
-    def check_open(self) -> None:
-        """See that sessions may be told something.
-
-        Raises:
-            AgentClosed: The runner has not started, or is closed.
-        """
-        if self._client is None or self._closing:
-            raise AgentClosed("the runner is not at work; use it inside `async with`")
+    def _is_open(self) -> bool:
+        return self._client is not None and not self._closing
 
     async def wake(self, key: SessionKey, /) -> None:
         """A session has something to do, or may have; any process of the queue may do it.

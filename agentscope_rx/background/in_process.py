@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from agentscope_rx.agent import Agent
-from agentscope_rx.background.runner import Contexts, Worker
-from agentscope_rx.background.session import AgentSession
+from agentscope_rx.background.opening import OpenRunner
+from agentscope_rx.background.runner import Contexts
 from agentscope_rx.builder import AgentBuilder
-from agentscope_rx.errors import AgentClosed, InvalidOption
+from agentscope_rx.errors import InvalidOption
 from agentscope_rx.logs import logger
-from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.stores import SessionKey
 
 _PAGE: Final = 100
 
 
-class InProcessRunner:
+class InProcessRunner(OpenRunner):
     """Does what sessions are told, in this process, with an agent of its own. It needs no server.
 
     When it starts it takes up what processes that have died left undone: it waits until their leases have run out.
@@ -62,39 +59,12 @@ class InProcessRunner:
             raise InvalidOption("take_up_every", take_up_every, "a positive number of seconds, or None")
         if not grace >= 0:
             raise InvalidOption("grace", grace, "a number of seconds, not negative")
-        agent: Agent[Any] = builder.build()
-        agent.session_log()  # or it says that there is none
-        self._worker = Worker(agent, contexts)
+        super().__init__(builder, contexts)
         self._at_once, self._take_up_every, self._grace = asyncio.Semaphore(at_once), take_up_every, grace
         self._tasks: set[asyncio.Task[None]] = set()
         self._working: dict[SessionKey, asyncio.Task[None]] = {}
         self._woken: set[SessionKey] = set()
         self._open, self._does_work = False, work
-
-    @property
-    def worker(self) -> Worker:
-        """What does the work of one session."""
-        return self._worker
-
-    def session(self, context: RuntimeContext) -> AgentSession:
-        """A session, to tell it something and to watch it; starts nothing.
-
-        Args:
-            context: For whom.
-
-        Raises:
-            InvalidIdentifier: An id of the context cannot be one.
-        """
-        return AgentSession(self, context)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     async def start(self) -> None:
         """Begin to work, and take up what was left undone."""
@@ -102,14 +72,8 @@ class InProcessRunner:
         if self._does_work:
             self._spawn(self._take_up())
 
-    def check_open(self) -> None:
-        """See that sessions may be told something.
-
-        Raises:
-            AgentClosed: The runner has not started, or is closed.
-        """
-        if not self._open:
-            raise AgentClosed("the runner is not at work; use it inside `async with`")
+    def _is_open(self) -> bool:
+        return self._open
 
     async def wake(self, key: SessionKey, /) -> None:
         """A session has something to do, or may have.
