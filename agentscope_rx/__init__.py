@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agentscope_rx.event_stream import EventStream as EventStream
     from agentscope_rx.event_stream import Reply as Reply
     from agentscope_rx.harness_agent import HarnessAgent as HarnessAgent
+    from agentscope_rx.harness_builder import HarnessBuilder as HarnessBuilder
     from agentscope_rx.interaction_json import answers_from_json as answers_from_json
     from agentscope_rx.interaction_json import answers_to_json as answers_to_json
     from agentscope_rx.interaction_json import pending_from_json as pending_from_json
@@ -52,12 +53,15 @@ if TYPE_CHECKING:
     from agentscope_rx.runtime import Runtime as Runtime
     from agentscope_rx.runtime_context import RuntimeContext as RuntimeContext
     from agentscope_rx.session import ConflictPolicy as ConflictPolicy
+    from agentscope_rx.session import UncertainCalls as UncertainCalls
     from agentscope_rx.shutdown import shut_down as shut_down
     from agentscope_rx.shutdown import shut_down_on_signals as shut_down_on_signals
     from agentscope_rx.stores import InMemoryStore as InMemoryStore
     from agentscope_rx.stores import JsonFileStore as JsonFileStore
     from agentscope_rx.stores import RedisStore as RedisStore
     from agentscope_rx.stores import SqlStore as SqlStore
+    from agentscope_rx.tasks import PlanModeConfig as PlanModeConfig
+    from agentscope_rx.tasks import TaskContextOptions as TaskContextOptions
     from agentscope_rx.tokens import ContextTokenEstimator as ContextTokenEstimator
     from agentscope_rx.tokens import preload as preload
     from agentscope_rx.tools import ToolContext as ToolContext
@@ -87,6 +91,7 @@ _HOME = {
     "EventStream": "agentscope_rx.event_stream",
     "Reply": "agentscope_rx.event_stream",
     "HarnessAgent": "agentscope_rx.harness_agent",
+    "HarnessBuilder": "agentscope_rx.harness_builder",
     "answers_from_json": "agentscope_rx.interaction_json",
     "answers_to_json": "agentscope_rx.interaction_json",
     "pending_from_json": "agentscope_rx.interaction_json",
@@ -116,12 +121,15 @@ _HOME = {
     "Runtime": "agentscope_rx.runtime",
     "RuntimeContext": "agentscope_rx.runtime_context",
     "ConflictPolicy": "agentscope_rx.session",
+    "UncertainCalls": "agentscope_rx.session",
     "shut_down": "agentscope_rx.shutdown",
     "shut_down_on_signals": "agentscope_rx.shutdown",
     "InMemoryStore": "agentscope_rx.stores",
     "JsonFileStore": "agentscope_rx.stores",
     "RedisStore": "agentscope_rx.stores",
     "SqlStore": "agentscope_rx.stores",
+    "PlanModeConfig": "agentscope_rx.tasks",
+    "TaskContextOptions": "agentscope_rx.tasks",
     "ContextTokenEstimator": "agentscope_rx.tokens",
     "preload": "agentscope_rx.tokens",
     "ToolContext": "agentscope_rx.tools",

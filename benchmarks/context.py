@@ -32,7 +32,7 @@ from agentscope_rx import (
     tool,
 )
 from agentscope_rx.events import Custom
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.operators import text_operator

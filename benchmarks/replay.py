@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentscope_rx import HarnessAgent, InMemoryWorkspace, RuntimeContext, tool
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.replay import Recorder, replay
 from agentscope_rx.testing import ScriptedModel
 from agentscope_rx.testing.scripted_model import ScriptedTurn, calls

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from export_story import TESTS
 
-from agentscope_rx import ContextBlock, ContextRequest, HarnessAgent, HttpxChatModel, PermissionRule
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx import ContextBlock, ContextRequest, HarnessAgent, HarnessBuilder, HttpxChatModel, PermissionRule
 from agentscope_rx.tasks import Authority, Decision, RequirementStatus, Scope, TaskContextState
 
 SCOPE = Scope(task_id="change-42", objective="The report export works again.", source_ref="change 42")

@@ -15,7 +15,7 @@ from typing import Any
 
 from agentscope_rx import HttpxChatModel
 from agentscope_rx.events import Custom
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 
 
 def export_builder(url: str, folder: Path, window: int) -> HarnessBuilder:

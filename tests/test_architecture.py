@@ -37,9 +37,8 @@ LAYERS: Mapping[str, frozenset[str]] = {
     "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),
     "operators": frozenset({"operators"}),
     "top": _names(
-        "pipelines live witness shutdown session_tools call attendance run agent react_agent harness_agent builder"
-        " options"
-        " harness_options preparation verification agent_files"
+        "pipelines live witness shutdown session_tools call attendance step_loop run agent_sessions agent react_agent"
+        " harness_agent harness_builder builder options harness_options preparation verification agent_files"
     ),
     "testing": frozenset({"testing"}),
     "beside": _names("background replay"),
@@ -88,7 +87,7 @@ SIDEWAYS: frozenset[tuple[str, str]] = frozenset(
 #: Packages of others, with the modules that may import them.
 CONFINED: Mapping[str, frozenset[str]] = {
     "reactivex": _names("bridge portal streams lifting pipeline pulling shared_run event_stream")
-    | _names("operators pipelines run agent builder testing background replay"),
+    | _names("operators pipelines step_loop run agent builder testing background replay"),
     "openai": frozenset({"models", "testing"}),
     "httpx": frozenset({"models", "testing"}),
     "httpx2": frozenset({"models", "testing"}),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from agentscope_rx.errors import InvalidOption
-from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.messages import Msg
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.stores import InMemoryStore, JsonFileStore, SessionKey, SessionStore, SqlStore, StateStore, Stored

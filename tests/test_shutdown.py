@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from agentscope_rx.errors import AgentClosed, AgentShuttingDown, InvalidOption
-from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.messages import GenerateReason, Msg
 from agentscope_rx.requests import ModelChunk, ModelRequest
 from agentscope_rx.runtime import Runtime

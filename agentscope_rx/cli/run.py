@@ -17,7 +17,8 @@ from agentscope_rx.cli.plain import one_line
 from agentscope_rx.cli.render import LiveView, new_console
 from agentscope_rx.cli.tally import Tally, counted
 from agentscope_rx.errors import ConfigError, InvalidOption
-from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.interactions import Answer
 from agentscope_rx.messages import Msg
 from agentscope_rx.permission_context import PermissionMode

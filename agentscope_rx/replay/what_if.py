@@ -11,7 +11,7 @@ from agentscope_rx.builder import AgentBuilder
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.errors import InvalidOption, RunError
 from agentscope_rx.frozen import frozen
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.lifting import effect_operator
 from agentscope_rx.manifest import ContextManifest, ManifestItem
 from agentscope_rx.messages import ToolUseBlock

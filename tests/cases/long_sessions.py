@@ -13,7 +13,8 @@ from agentscope_rx import ContextPolicy, Runtime, RuntimeContext
 from agentscope_rx.compaction.prompt import MESSAGES_FIELD, SUMMARY_PROMPT
 from agentscope_rx.compactions import is_summary
 from agentscope_rx.events import AgentEvent, Custom
-from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.models import HttpxChatModel, OpenAIChatModel

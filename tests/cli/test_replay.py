@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentscope_rx.cli import main
-from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.testing.fake_provider import text, tool_calls
 from agentscope_rx.testing.scripted_model import ScriptedModel
 from agentscope_rx.workspace import InMemoryWorkspace

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from agentscope_rx.events import AgentEvent, Custom
-from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.models import HttpxChatModel
 from agentscope_rx.models.providers import COMPATIBLE, Provider

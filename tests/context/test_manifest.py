@@ -21,7 +21,7 @@ from agentscope_rx import (
     InMemoryWorkspace,
 )
 from agentscope_rx.events import Custom, ModelCallStart
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.history import Exchange, History
 from agentscope_rx.manifest import DIGESTS, Validation
 from agentscope_rx.messages import Base64Source, DataBlock, Msg, TextBlock, ToolResultBlock, ToolUseBlock

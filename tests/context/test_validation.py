@@ -34,7 +34,7 @@ from agentscope_rx.errors import (
     StateConflict,
     StepLost,
 )
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.history import History
 from agentscope_rx.lifting import Attempt
 from agentscope_rx.messages import Msg, Role, ToolUseBlock

@@ -9,7 +9,8 @@ from typing import Any
 from agentscope_rx.background_work import BackgroundWork
 from agentscope_rx.errors import WorkspaceConflict
 from agentscope_rx.events import AgentEvent, Custom
-from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.requests import ModelChunk, ModelRequest
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.testing import ScriptedModel, a_runtime

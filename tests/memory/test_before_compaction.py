@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentscope_rx.errors import ContextOverflow, ServerFailed
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.messages import Msg
 from agentscope_rx.testing import ScriptedModel
 from tests.memory.support import ALICE, NOTHING, TODAY, Ledger, Writer, finished, heard, prompts, remembering, told

@@ -11,7 +11,7 @@ import pytest
 
 from agentscope_rx import FlushTrigger, HarnessAgent, InMemoryStore, LocalWorkspace, MemoryConfig
 from agentscope_rx.errors import InvalidOption, UnknownProvider
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.testing import ScriptedModel
 from agentscope_rx.tools import tool
 from tests.memory.support import ALICE, Ledger, Writer, finished, remembering

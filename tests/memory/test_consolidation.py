@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentscope_rx.errors import ServerFailed
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.testing import a_runtime, text
 from agentscope_rx.workspace import LocalWorkspace
 from tests.cases import case

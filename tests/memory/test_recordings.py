@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentscope_rx import HarnessAgent, InMemoryWorkspace, RuntimeContext, shut_down
-from agentscope_rx.harness_agent import HarnessBuilder
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.messages import Msg
 from agentscope_rx.replay import Recorder, replay
 from agentscope_rx.testing import ScriptedModel

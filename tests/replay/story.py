@@ -7,7 +7,8 @@ from pathlib import Path
 from agentscope_rx.blocks import ContextBlock
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.context.sources import ContextRequest
-from agentscope_rx.harness_agent import HarnessAgent, HarnessBuilder
+from agentscope_rx.harness_agent import HarnessAgent
+from agentscope_rx.harness_builder import HarnessBuilder
 from agentscope_rx.interactions import approve
 from agentscope_rx.models import HttpxChatModel
 from agentscope_rx.permission_context import PermissionRule
