@@ -9,8 +9,9 @@ from itertools import chain
 from typing import Final, Literal, TypeVar, cast
 
 from agentscope_rx.blocks import ContextBlock
+from agentscope_rx.edits import Edit, unshared
 from agentscope_rx.frozen import frozen
-from agentscope_rx.history import LEAF_SIZE, Edit, Exchange, History, Leaf, unshared
+from agentscope_rx.history import LEAF_SIZE, Exchange, History, Leaf
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.requests import GenerateOptions, ToolSpec
 from agentscope_rx.wire import to_json

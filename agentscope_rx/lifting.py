@@ -17,9 +17,10 @@ from reactivex.disposable import SerialDisposable, SingleAssignmentDisposable
 
 from agentscope_rx.bridge import from_awaitable
 from agentscope_rx.draft import RequestDraft, changes_between, versions_kept
+from agentscope_rx.edits import apply_edits, edits_between
 from agentscope_rx.errors import EditRefused, StepLost
 from agentscope_rx.frozen import frozen
-from agentscope_rx.history import History, apply_edits, edits_between
+from agentscope_rx.history import History
 from agentscope_rx.step import Step, Timing
 
 T = TypeVar("T")

@@ -25,8 +25,9 @@ from agentscope_rx.digests import (
     tool_digest,
 )
 from agentscope_rx.draft import Change, RequestDraft, Zone
+from agentscope_rx.edits import shared_exchanges
 from agentscope_rx.frozen import frozen
-from agentscope_rx.history import Exchange, shared_exchanges
+from agentscope_rx.history import Exchange
 from agentscope_rx.messages import Msg
 from agentscope_rx.prefix import Prefix, prefix_of
 from agentscope_rx.request_tokens import category_tokens, draft_tokens, token_cost

@@ -26,7 +26,7 @@ from typing import Final
 
 from agentscope_rx import Msg, Runtime
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
-from agentscope_rx.history import edits_between
+from agentscope_rx.edits import edits_between
 from agentscope_rx.messages import TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.records import HistoryEdited, InputAccepted, ReplyRecorded, ResultsRecorded, ToolsDispatched
 from agentscope_rx.session import FoldCache, Holder, LoggedSession

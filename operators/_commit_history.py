@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
+from agentscope_rx.edits import Edit, edits_between
 from agentscope_rx.errors import EditRefused, HistoryConflict, StateConflict
-from agentscope_rx.history import Edit, History, edits_between
+from agentscope_rx.history import History
 from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.messages import timestamp_of
 from agentscope_rx.records import HistoryEdited, LimitLearned

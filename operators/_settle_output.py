@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Final, cast
 
 from agentscope_rx.condensing import STRUCTURED_OUTPUT
+from agentscope_rx.edits import Edit
 from agentscope_rx.errors import OutputInvalid
 from agentscope_rx.events import Custom
-from agentscope_rx.history import Edit, Exchange
+from agentscope_rx.history import Exchange
 from agentscope_rx.lifting import Operator, effect_operator
 from agentscope_rx.messages import (
     GenerateReason,

@@ -25,10 +25,10 @@ def _names(text: str) -> frozenset[str]:
 #: Each layer with its modules: the first name below `agentscope_rx`.
 LAYERS: Mapping[str, frozenset[str]] = {
     "values": _names(
-        "__about__ messages events errors usage history blocks requests manifest state records queries runtime_context"
-        " wire compactions condensing frozen draft logs token_counter finishing digests prefix request_tokens"
-        " loop_local recent task_state permission_context interactions interaction_json secret_names past differences"
-        " inbox"
+        "__about__ messages events errors usage history edits blocks requests manifest state records queries"
+        " runtime_context wire compactions condensing frozen draft logs token_counter finishing digests prefix"
+        " request_tokens loop_local recent task_state permission_context interactions interaction_json secret_names"
+        " past differences inbox"
     ),
     "kernel": _names(
         "gates runtime outside step bridge portal streams lifting pipeline pulling shared_run event_stream"

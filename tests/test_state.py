@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentscope_rx.compactions import Compaction, CompactionState
+from agentscope_rx.edits import Edit, edits_between
 from agentscope_rx.errors import InvalidToolPairs, StateUnreadable
-from agentscope_rx.history import LEAF_SIZE, Edit, History, edits_between
+from agentscope_rx.history import LEAF_SIZE, History
 from agentscope_rx.inbox import InboxState
 from agentscope_rx.messages import Msg, Role, ToolResultBlock, ToolUseBlock
 from agentscope_rx.permission_context import (

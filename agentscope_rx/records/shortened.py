@@ -12,9 +12,10 @@ from agentscope_rx.compactions import (
     CompactionOutcome,
     CompactionState,
 )
+from agentscope_rx.edits import Edit, apply_edits
 from agentscope_rx.errors import UndoRefused
 from agentscope_rx.frozen import frozen
-from agentscope_rx.history import Edit, History, apply_edits
+from agentscope_rx.history import History
 from agentscope_rx.state import AgentState
 
 

@@ -11,9 +11,10 @@ from pydantic import TypeAdapter, ValidationError
 
 import agentscope_rx.records as rec
 from agentscope_rx.compactions import CompactionDecision
+from agentscope_rx.edits import Edit
 from agentscope_rx.errors import InvalidOption, LogUnreadable
 from agentscope_rx.frozen import frozen
-from agentscope_rx.history import Edit, Exchange, History
+from agentscope_rx.history import Exchange, History
 from agentscope_rx.messages import Msg
 from agentscope_rx.state import AgentState, Record
 from agentscope_rx.wire import to_json, write

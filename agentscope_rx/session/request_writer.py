@@ -9,7 +9,8 @@ from itertools import chain
 from typing import Any, Final
 
 from agentscope_rx.digests import DIGESTS, digest_of
-from agentscope_rx.history import Exchange, History, Measure, shared_exchanges
+from agentscope_rx.edits import shared_exchanges
+from agentscope_rx.history import Exchange, History, Measure
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import Msg
 from agentscope_rx.records.asked import Part, RequestPrepared

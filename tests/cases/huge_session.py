@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
-from agentscope_rx.history import edits_between
+from agentscope_rx.edits import edits_between
 from agentscope_rx.records import HistoryEdited
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import LogRecord

@@ -14,8 +14,9 @@ import pytest
 from agentscope_rx.cli import main
 from agentscope_rx.cli.run import RunOptions, stored_builder
 from agentscope_rx.compactions import Compaction, CompactionDecision, CompactionOutcome
+from agentscope_rx.edits import Edit
 from agentscope_rx.harness_builder import HarnessBuilder
-from agentscope_rx.history import Edit, Exchange
+from agentscope_rx.history import Exchange
 from agentscope_rx.messages import Msg, TextBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.records import HistoryEdited
 from agentscope_rx.testing import ScriptedModel

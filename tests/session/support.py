@@ -9,8 +9,9 @@ from typing import Final, Unpack
 
 from agentscope_rx.builder import BuilderKeywords
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
+from agentscope_rx.edits import edits_between
 from agentscope_rx.events import ConfirmResult
-from agentscope_rx.history import History, edits_between
+from agentscope_rx.history import History
 from agentscope_rx.inbox import Command, CommandKind, QueuedInput, Sender
 from agentscope_rx.messages import Msg, ToolCallState, ToolUseBlock
 from agentscope_rx.past import PastPoint, RecordedEffect, arguments_digest

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from agentscope_rx.history import Exchange, History, edits_between
+from agentscope_rx.edits import edits_between
+from agentscope_rx.history import Exchange, History
 from agentscope_rx.messages import Msg, ToolUseBlock
 from agentscope_rx.records import (
     CallsClosed,

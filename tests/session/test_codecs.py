@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 import agentscope_rx.records as records
 from agentscope_rx.compactions import CompactionDecision, CompactionOutcome
+from agentscope_rx.edits import edits_between
 from agentscope_rx.errors import InvalidOption, LogUnreadable, UndoRefused
-from agentscope_rx.history import History, edits_between
+from agentscope_rx.history import History
 from agentscope_rx.messages import Role
 from agentscope_rx.past import PastPoint, RecordedEffect
 from agentscope_rx.records import (

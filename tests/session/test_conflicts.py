@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from agentscope_rx.edits import Edit
 from agentscope_rx.errors import InvalidIdentifier, InvalidOption, StateConflict, StateUnreadable
 from agentscope_rx.harness_agent import HarnessAgent
-from agentscope_rx.history import Edit
 from agentscope_rx.messages import Msg, ToolUseBlock
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.records import ContextCleared, HistoryEdited, InputAccepted, LimitLearned, ReplyRecorded

@@ -17,11 +17,12 @@ from pydantic import BaseModel
 
 from agentscope_rx import ContextPolicy, RuntimeContext
 from agentscope_rx.draft import RequestDraft
+from agentscope_rx.edits import edits_between
 from agentscope_rx.errors import LogUnreadable, RequestUnknown
 from agentscope_rx.events import Custom
 from agentscope_rx.harness_agent import HarnessAgent
 from agentscope_rx.harness_builder import HarnessBuilder
-from agentscope_rx.history import History, edits_between
+from agentscope_rx.history import History
 from agentscope_rx.lifting import effect_operator
 from agentscope_rx.messages import Msg, ToolUseBlock
 from agentscope_rx.models import HttpxChatModel
