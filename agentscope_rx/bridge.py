@@ -225,6 +225,10 @@ class SourceTask(abc.DisposableBase, Generic[T]):
 def from_aiter(factory: Callable[[], AsyncIterable[T]]) -> Observable[T]:
     """An Observable of what an async iterator gives.
 
+        --a--b-#
+        from_aiter
+        --a--b-#
+
     Args:
         factory: Called once per subscription. An async generator is closed when the subscription ends, in the
             task in which it ran.
@@ -254,6 +258,10 @@ def from_aiter(factory: Callable[[], AsyncIterable[T]]) -> Observable[T]:
 def from_coroutine(factory: Callable[[], Awaitable[T]]) -> Observable[T]:
     """An Observable of the one value of a coroutine.
 
+        ---(a|)
+        from_coroutine
+        ---(a|)
+
     Args:
         factory: Called once per subscription, when its task begins.
     """
@@ -271,6 +279,10 @@ def from_coroutine(factory: Callable[[], Awaitable[T]]) -> Observable[T]:
 
 def from_awaitable(awaitable: Awaitable[S], then: Callable[[S], T]) -> Observable[T]:
     """An Observable of one value, made of that of an awaitable which exists already; to be subscribed once.
+
+        ---(a|)
+        from_awaitable
+        ---(b|)         b is then(a)
 
     Args:
         awaitable: A coroutine is closed when the subscription ends before it has begun.

@@ -50,6 +50,10 @@ class EventStream(Stream[Event]):
     def share_run(self, *, history: int | None = 0) -> SharedRun:
         """One run for several watchers; they come and go, and the run goes on.
 
+            --a--b--c|
+            share_run     history=1, and a watcher who comes at 4 s
+            ----ab--c|
+
         Args:
             history: How many events are kept for those who come late; None = all.
         """

@@ -80,9 +80,13 @@ class Operator:
 def view_operator(function: ViewFunction) -> Operator:
     """Lift a function, plain or async, that changes this request only.
 
-        --s--|          the draft as it came
-        without_old_notes
-        --t--|          the same step with another draft
+        --s----|
+        view_operator
+        --t----|     t is s with another draft
+
+        --s----|
+        view_operator     the function is async
+        ----t--|          t is s with another draft
 
     Args:
         function: Gets the draft and the step; gives a draft.
@@ -108,6 +112,10 @@ def view_operator(function: ViewFunction) -> Operator:
 def text_operator(function: Callable[[str], str]) -> Operator:
     """Lift a function of one text: a view operator that is remembered per message.
 
+        --s----|
+        text_operator
+        --t----|     t is s with other texts in its draft
+
     Args:
         function: Gets a text, gives a text. A module-level function: it is remembered by its identity.
 
@@ -127,6 +135,14 @@ def text_operator(function: Callable[[str], str]) -> Operator:
 
 def history_operator(function: HistoryFunction) -> Operator:
     """Lift a function, plain or async, that proposes a new working history.
+
+        --s----|
+        history_operator
+        --t----|     t.history is the proposal, and t.draft shows it
+
+        --s----|
+        history_operator     the proposal reorders exchanges
+        --#
 
     The proposal is made of whole exchanges: some may give way to others, none may be reordered or added where none
     was. It is applied to this request at once and to the session by `commit_history`. A message that a view
@@ -148,6 +164,15 @@ def history_operator(function: HistoryFunction) -> Operator:
 
 def effect_operator(function: EffectFunction) -> Operator:
     """Lift a function that talks to the world: it gives a step, an awaitable of one, or an Observable of one.
+
+        --s----|
+        effect_operator
+        ----t--|     t is the step that it gave
+        --ab         events: a first, b second
+
+        --s----|
+        effect_operator     its Observable gives a second step
+        -----#
 
     Args:
         function: Gets the step; may call `step.emit(event)`.

@@ -108,6 +108,14 @@ async def iterate(
 ) -> AsyncGenerator[T, None]:
     """Pull from an Observable.
 
+        --a--b--#
+        iterate
+        --a--b--#
+
+        -(abc)-----|
+        iterate     overflow="drop_oldest", maxsize=2, the consumer takes 2 s for each
+        -b-c-------|
+
     Args:
         source: Any Observable; subscribed when the first item is asked for.
         maxsize: How many items may wait.
@@ -130,6 +138,14 @@ async def iterate(
 
 async def last(source: Observable[T]) -> T:
     """Wait for the last item of an Observable.
+
+        --a--b----|
+        last
+        ----------(b|)
+
+        --a--b----#
+        last     it fails
+        ----------#
 
     When the waiting task is cancelled the subscription is disposed at once, and the cancellation goes on when all
     that was started below has ended.

@@ -99,6 +99,10 @@ class Sink(Generic[T]):
 def run_with_sink(work: Callable[[Sink[T]], Observable[Any]]) -> Observable[T]:
     """A cold Observable whose every subscription is one run.
 
+        --a--b---|      what the work puts into its sink, until it ends
+        run_with_sink
+        --a--b---|
+
     Args:
         work: Starts the run; what it puts into its sink is what the subscriber sees, and the end of its Observable
             is the subscriber's end.
@@ -136,8 +140,9 @@ def run_with_sink(work: Callable[[Sink[T]], Observable[Any]]) -> Observable[T]:
 def loop(turn: Callable[[T], Observable[T]], seed: T, follow: Callable[[T], T | None]) -> Observable[T]:
     """Turn after turn, until `follow` says None.
 
-        turn(seed), turn(follow(...)), ...
-        --a--b--c--|
+        --x|            every turn
+        loop
+        --a--b--c|      until follow(c) says None
 
     One turn is alive at a time; the stack does not grow, whether turns are synchronous or not; each subscription
     starts from `seed`.

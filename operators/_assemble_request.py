@@ -51,7 +51,7 @@ def assemble_request(
 
         --s-------|
         assemble_request
-        --t-------|     t.draft is what the model will read
+        -----t----|     t.draft is what the model will read: prompt, tools and options
 
     Args:
         sys_prompt: The prompt, or a function that makes it, called once a call.

@@ -37,7 +37,11 @@ def attach_files(
 
         --s-------|
         attach_files
-        --t-------|     t.history holds each file that could be read, its first 1,000 lines or 64 KiB
+        -----t----|     t.history holds each file that could be read, its first 1,000 lines or 64 KiB
+
+        --s-------|
+        attach_files     nothing is mentioned
+        --s-------|
 
     They become part of the history, as they were then. A path that leads out of the workspace, that `read_file` is
     denied, or that cannot be read leaves the message as it was, and the manifest says so.

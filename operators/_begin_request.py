@@ -18,6 +18,15 @@ def begin_request() -> Operator:
         begin_request
         --t-------|     t.draft holds the session's conversation and nothing else
 
+        --s--s----|
+        begin_request     the same step begins again
+        --t--t----|     t has an id of its own
+        -----R          events: R request_retry
+
+        --s-------|
+        begin_request     the step has run its tools
+        --#
+
     Everything up to `run_tools` hangs on this snapshot, and may for that reason be subscribed again.
 
     Emits:

@@ -33,9 +33,24 @@ ChunkOperator: TypeAlias = Callable[[Observable[ModelChunk]], Observable[ModelCh
 def call_model(*, execution: ExecutionConfig, chunks: Sequence[ChunkOperator] = ()) -> Operator:
     """Ask the model; its answer becomes events while it arrives, and the step's reply when it is whole.
 
-        --s-----------|
+        --s-----------------|
         call_model
-        --------t-----|     t.reply is the answer
+        -------------t------|     t.reply is the answer
+        ----h--------(i|)         model
+        --S-(bh)-----(ieE)        events: S MODEL_CALL_START, b TEXT_BLOCK_START, e TEXT_BLOCK_END, E MODEL_CALL_END
+
+        --s-----------------|
+        call_model     the provider is overloaded
+        -----------t--------|     t.reply is the answer
+        ---o-------(h|)           model
+        --SR-------(bheE)         events: S MODEL_CALL_START, R model_retry, b TEXT_BLOCK_START, e TEXT_BLOCK_END,
+                                  E MODEL_CALL_END
+
+        --s-----------------|
+        call_model     the answer breaks off
+        ---------#
+        -----h---o                model
+        --S--(bh)(eE)             events: S MODEL_CALL_START, b TEXT_BLOCK_START, e TEXT_BLOCK_END, E MODEL_CALL_END
 
     Args:
         execution: Time-outs and retry.

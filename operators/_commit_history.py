@@ -26,6 +26,10 @@ def commit_history() -> Operator:
         commit_history
         --t-------|     t.state.context is t.history
 
+        --s-------|
+        commit_history     the session has changed meanwhile
+        --#
+
     A model that stands in for the agent's own leaves nothing behind that was shortened only for its window. Where
     there is a log, what the session has recorded so far is in it before the step goes on.
 

@@ -34,9 +34,21 @@ def compact_history(
 ) -> Operator:
     """Let older messages give way to a summary where there is no room for them, or where it pays.
 
-        --s---------|
+        --s---------------|
         compact_history
-        ------t-----|     t.history is [summary][what the user said last][the newest messages], or s.history
+        ---------t--------|     t.history is [summary][what the user said last][the newest messages]
+        ---------(n|)           model
+        --S------E              events: S compaction_start, E compaction_end
+
+        --s---------------|
+        compact_history     there is room for all
+        --t---------------|     t.history is s.history
+
+        --s---------------|
+        compact_history     the summary is empty
+        ---------t--------|     t.history is s.history
+        ---------|              model
+        --S------F              events: S compaction_start, F compaction_failed
 
     A summary that is empty or unfinished or frees too little, a model that fails, and a strategy that breaks a rule
     leave the history as it is; the step and its manifest say what was decided and why. What a later compaction

@@ -28,6 +28,10 @@ def evict_optional_blocks(*, policy: ContextPolicy, selection: SelectionPolicy =
         evict_optional_blocks
         --t-------|     t.draft fits, or holds no optional block any more
 
+        --s-------|
+        evict_optional_blocks     all fits
+        --s-------|
+
     Args:
         policy: How much may go into a request, and into each category.
         selection: Which block goes first.

@@ -18,6 +18,19 @@ from agentscope_rx.step import ModelCard, Step
 def fallback(*, card: ModelCard) -> Callable[[Attempt], Attempt]:
     """A guard of `request` that asks another model when the agent's own cannot answer; it is kept for the whole call.
 
+        --s---------------|
+        fallback
+        -----------t------|     t.reply is the other model's
+        ----o                   model
+        --S-(EFS)--(bheE)       events: S MODEL_CALL_START, E MODEL_CALL_END, F model_fallback, b TEXT_BLOCK_START,
+                                e TEXT_BLOCK_END
+
+        --s---------------|
+        fallback     the answer has begun
+        --------#
+        ----h---o               model
+        --S-(bh)(eE)            events: S MODEL_CALL_START, b TEXT_BLOCK_START, e TEXT_BLOCK_END, E MODEL_CALL_END
+
     An answer that had begun is not asked for again. The other model gets a request of its own, prepared for its
     window. What was shortened only for that stays out of the session's history.
 

@@ -18,9 +18,9 @@ _MATERIALS: Final = "workspace"
 def load_materials(*, workspace: Callable[[SessionKey], WorkspaceMaterial] | None) -> Operator:
     """Put the workspace's material into the draft: rules, guidance, environment, memory, knowledge, files.
 
-        --s-------|
+        --s-----s-|
         load_materials
-        --t-------|     loaded at the first step of a call, used again by the others
+        -----t--t-|     loaded at the first step of a call, used again by the others
 
     Args:
         workspace: Where from, for each session; None = there is none.

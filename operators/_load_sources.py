@@ -26,9 +26,17 @@ from agentscope_rx.tools.callables import way_of
 def load_sources(*, sources: Sequence[ContextSource], concurrent: bool = False) -> Operator:
     """Ask the context sources, and put their blocks into the draft.
 
-        --s-------|          --s----#
-        load_sources         load_sources, where one fails that may not be left out
-        -----t----|          -------#
+        --s---------|
+        load_sources
+        --------t---|     t.draft holds their blocks
+
+        --s---------|
+        load_sources     at the same time
+        -----t------|     t.draft holds their blocks
+
+        --s---------|
+        load_sources     one fails that may not be left out
+        -----#
 
     Args:
         sources: The sources, in the order of their blocks.

@@ -65,6 +65,13 @@ def is_native(output: OutputSpec, step: Step) -> bool:
 def without_output_format(*, output: OutputSpec) -> Callable[[Attempt], Attempt]:
     """A guard of `request` that asks again without the format, where the provider refuses a request that has it.
 
+        --s---------------|
+        without_output_format
+        -----------t------|     t.draft asks for the form in words
+        ----o------(h|)         model
+        --S-(ERS)--(bheE)       events: S MODEL_CALL_START, E MODEL_CALL_END, R request_retry, b TEXT_BLOCK_START,
+                                e TEXT_BLOCK_END
+
     Args:
         output: The form of the answer.
     """

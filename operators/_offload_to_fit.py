@@ -29,6 +29,10 @@ def offload_to_fit(*, config: ToolResultEvictionConfig, policy: ContextPolicy, w
         offload_to_fit
         ------t-----|     t.draft fits, or no result is left that could move
 
+        --s---------|
+        offload_to_fit     all fits
+        --s---------|
+
     What stays of a result gets shorter where that is needed. Results of excluded tools go last.
 
     Args:

@@ -28,6 +28,19 @@ _LEAST_OUTPUT: Final = 256
 def recover_overflow(*, policy: ContextPolicy) -> Callable[[Attempt], Attempt]:
     """A guard of `request` that has one more try, with a shorter request, when the provider finds it too long.
 
+        --s---------------|
+        recover_overflow
+        -----------t------|     t.pressed says how many tokens it may have
+        ----o------(h|)         model
+        --S-(EOS)--(bheE)       events: S MODEL_CALL_START, E MODEL_CALL_END, O overflow_recovery, b TEXT_BLOCK_START,
+                                e TEXT_BLOCK_END
+
+        --s---------------|
+        recover_overflow     the second one is refused too
+        -----------#
+        ----o------o            model
+        --S-(EOS)--E            events: S MODEL_CALL_START, E MODEL_CALL_END, O overflow_recovery
+
     The second request is prepared anew and under pressure: the history is compacted whatever its size. Where nothing
     can be made shorter, the provider's error is raised and no second request is sent. A provider that refuses the
     length of the *answer* gets the same request with a lower `max_tokens`. A second refusal is raised.

@@ -44,6 +44,16 @@ _VALIDATIONS: Final = {
 def report_context(*, policy: ContextPolicy | None) -> Callable[[Attempt], Attempt]:
     """A guard of `prepare` that tells what the request holds and how it came about.
 
+        --s-------|
+        report_context
+        ----t-----|     t is what preparation gave
+        ----C           events: C context_build
+
+        --s-------|
+        report_context     preparation fails
+        ----#
+        ----C           events: C context_build
+
     Args:
         policy: The limits that were kept; None = there were none.
 

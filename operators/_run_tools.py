@@ -55,7 +55,13 @@ def run_tools(
 
         --s-----------|
         run_tools
-        --------t-----|     t.state holds one result per call, in call order
+        -------t------|     t.state holds one result per call, in call order
+        --S----(rE)         events: S TOOL_RESULT_START, r TOOL_RESULT_TEXT_DELTA, E TOOL_RESULT_END
+
+        --s-----------|
+        run_tools     a call waits for a person
+        --t-----------|     t is finished, and no call has run
+        --R                 events: R REQUIRE_USER_CONFIRM
 
     Where a person has to be asked about one call, none of the step runs before the answer.
 

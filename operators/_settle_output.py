@@ -38,7 +38,12 @@ def settle_output(*, output: OutputSpec) -> Operator:
 
         --s-----------|
         settle_output
-        --------t-----|     t is finished, or t.correction says what was wrong
+        --t-----------|     t is finished
+        --O                 events: O structured_output
+
+        --s-----------|
+        settle_output     the answer has another form
+        --t-----------|     t.correction says what was wrong
 
     What the model wrote on the way to the answer is no part of the history afterwards: in its place stands the answer
     alone. Calls of other tools stay.

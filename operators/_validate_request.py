@@ -23,9 +23,13 @@ _NAMED: Final = 5
 def validate_request(*, policy: ContextPolicy | None = None) -> Operator:
     """Refuse a request that no provider would take, before money is spent on it.
 
-        --s-------|          --s----#
-        validate_request     validate_request, with an open tool call
-        --s-------|          -------#
+        --s-------|
+        validate_request
+        --s-------|
+
+        --s-------|
+        validate_request     a tool call is open
+        --#
 
     Args:
         policy: How large a request may be; None = there is no limit.

@@ -2,12 +2,16 @@
 
 from agentscope_rx.testing.conformance import check_operator as check_operator
 from agentscope_rx.testing.fake_provider import FakeProvider as FakeProvider
+from agentscope_rx.testing.marble_model import MarbleModel as MarbleModel
 from agentscope_rx.testing.marbles import assert_marbles as assert_marbles
 from agentscope_rx.testing.marbles import marbles as marbles
 from agentscope_rx.testing.model_conformance import check_model as check_model
 from agentscope_rx.testing.network import forbid_real_requests as forbid_real_requests
 from agentscope_rx.testing.outlines import outline as outline
 from agentscope_rx.testing.outlines import outline_manifest as outline_manifest
+from agentscope_rx.testing.pictures import Picture as Picture
+from agentscope_rx.testing.pictures import pictures_in as pictures_in
+from agentscope_rx.testing.pipeline_marbles import assert_pipeline as assert_pipeline
 from agentscope_rx.testing.recorder import Recorded as Recorded
 from agentscope_rx.testing.recorder import Signal as Signal
 from agentscope_rx.testing.recorder import record as record

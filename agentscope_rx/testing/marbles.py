@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from reactivex import Observable, abc
@@ -18,13 +19,16 @@ from agentscope_rx.testing.recorder import Signal, record
 
 T = TypeVar("T")
 _NO_VALUES: Final[Mapping[str, Any]] = {}
+END_MARKS: Final = "|#"
 
 
 class MarbleError(Exception):
     """The error of a `#` for which no other one was given."""
 
 
-def marbles(diagram: str, values: Mapping[str, T] = _NO_VALUES, *, error: Exception | None = None) -> Observable[T]:
+def marbles(
+    diagram: str, values: Mapping[str, T] = _NO_VALUES, *, error: Exception | None = None, seconds: float = 1.0
+) -> Observable[T]:
     """Make a cold Observable of a diagram.
 
     Args:
@@ -32,6 +36,7 @@ def marbles(diagram: str, values: Mapping[str, T] = _NO_VALUES, *, error: Except
             brackets comes at once, when the bracket opens. Spaces only please the eye.
         values: The item for a character; a character without one is the item itself.
         error: What `#` fails with.
+        seconds: How many seconds a character is.
 
     Raises:
         ValueError: The diagram cannot be read.
@@ -48,7 +53,7 @@ def marbles(diagram: str, values: Mapping[str, T] = _NO_VALUES, *, error: Except
 
             return tell
 
-        timers = [clock.schedule_relative(float(time), at(signals)) for time, signals in moments.items()]
+        timers = [clock.schedule_relative(time * seconds, at(signals)) for time, signals in moments.items()]
         return CompositeDisposable(timers)
 
     return Observable(subscribe)
@@ -61,6 +66,7 @@ async def assert_marbles(
     *,
     error: Exception | None = None,
     ticks: bool = False,
+    seconds: float = 1.0,
 ) -> None:
     """Compare what an Observable gives with a diagram.
 
@@ -70,17 +76,20 @@ async def assert_marbles(
         values: As for `marbles`.
         error: What `#` stands for; compared by type and text.
         ticks: Whether each signal has to come in its second, too. Else only what comes counts, and its order.
+        seconds: How many seconds a character is.
 
     Raises:
         AssertionError: It gave something else; both are drawn.
     """
     moments = _read(diagram, values, error or MarbleError("#"))
-    wanted = [signal for signals in moments.values() for signal in signals]
+    wanted = [replace(signal, time=signal.time * seconds) for signals in moments.values() for signal in signals]
     recorded = record(source)
     if wanted and wanted[-1].kind != "next":
         await recorded.ended()
     else:
-        await asyncio.sleep(len(diagram.replace(" ", "")) - 0.5)  # what comes after the last second is not drawn
+        await asyncio.sleep(
+            (len(diagram.replace(" ", "")) - 0.5) * seconds
+        )  # what comes after the last second is not drawn
         recorded.dispose()
     found = recorded.signals
     if not ticks:
@@ -100,8 +109,17 @@ async def assert_marbles(
         )
 
 
-def _read(diagram: str, values: Mapping[str, T], error: Exception) -> dict[int, list[Signal]]:
-    moments: dict[int, list[Signal]] = {}
+def read_marks(diagram: str, *, ends: bool = True) -> list[tuple[int, str]]:
+    """The marks of a diagram, each with its second.
+
+    Args:
+        diagram: As for `marbles`.
+        ends: Whether nothing may come after the end. False for several streams behind one another.
+
+    Raises:
+        ValueError: The diagram cannot be read.
+    """
+    marks: list[tuple[int, str]] = []
     together: int | None = None  # when the open bracket opened
     ended = False
     for time, mark in enumerate(diagram.replace(" ", "")):
@@ -114,20 +132,27 @@ def _read(diagram: str, values: Mapping[str, T], error: Exception) -> dict[int, 
                 continue
             case "(":
                 together = time
-                continue
             case ")":
                 together = None
-                continue
-            case "|":
-                signal, ended = Signal(0.0, "completed"), True
-            case "#":
-                signal, ended = Signal(0.0, "error", error), True
             case _:
-                signal = Signal(0.0, "next", values.get(mark, mark))
-        at = time if together is None else together
-        moments.setdefault(at, []).append(Signal(float(at), signal.kind, signal.value))
+                ended = ends and mark in END_MARKS
+                marks.append((time if together is None else together, mark))
     if together is not None:
         raise ValueError(f"{diagram!r}: the brackets do not match")
+    return marks
+
+
+def _read(diagram: str, values: Mapping[str, T], error: Exception) -> dict[int, list[Signal]]:
+    moments: dict[int, list[Signal]] = {}
+    for at, mark in read_marks(diagram):
+        match mark:
+            case "|":
+                signal = Signal(float(at), "completed")
+            case "#":
+                signal = Signal(float(at), "error", error)
+            case _:
+                signal = Signal(float(at), "next", values.get(mark, mark))
+        moments.setdefault(at, []).append(signal)
     return moments
 
 

@@ -122,10 +122,11 @@ class RecordingRun(RunHandle):
     Attributes:
         identity: Who runs, for whom.
         events: What operators emitted, in order.
+        heard_at: When, by the loop's time; 0 where no loop ran.
         records: What they recorded, in order.
     """
 
-    __slots__ = ("events", "identity", "records")
+    __slots__ = ("events", "heard_at", "identity", "records")
 
     def __init__(self, session: MemorySession, *, context: RuntimeContext, runtime: Runtime) -> None:
         self.identity = RunIdentity(
@@ -138,8 +139,13 @@ class RecordingRun(RunHandle):
             reply_id="reply",
         )
         self.events: list[AgentEvent] = []
+        self.heard_at: list[float] = []
         self.records = session.records
-        super().__init__(Emitter(self.identity, runtime, self.events.append), session, context=context, runtime=runtime)
+        super().__init__(Emitter(self.identity, runtime, self._hear), session, context=context, runtime=runtime)
+
+    def _hear(self, event: AgentEvent) -> None:
+        self.events.append(event)
+        self.heard_at.append(LoopClock().monotonic())
 
 
 def a_history(messages: int | Iterable[str | Msg] = 2) -> History:
