@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 from agentscope_rx.errors import FileTooLarge, InvalidOption, PathRefused, WorkspaceConflict, WorkspaceError
 from agentscope_rx.workspace.paths import WorkspacePath, shown
@@ -150,3 +151,20 @@ def gone(path: object) -> WorkspaceConflict:
         "'a.txt' is gone since it was read"
     """
     return WorkspaceConflict(f"{shown(path)} is gone since it was read")
+
+
+def os_error(number: int, path: object, to: object = None) -> OSError:
+    """Make the error of the standard library for a number, of the class that belongs to it.
+
+    Args:
+        number: One of `errno`.
+        path: The path that it is about, as the caller knows it.
+        to: The second path, of a move. Default: there is none.
+
+    Examples:
+        >>> os_error(errno.ENOENT, "a.txt")
+        FileNotFoundError(2, 'No such file or directory')
+    """
+    if to is None:
+        return OSError(number, os.strerror(number), str(path))
+    return OSError(number, os.strerror(number), str(path), None, str(to))

@@ -67,7 +67,8 @@ class WorkspaceFS(Protocol):
     Permissions are not asked here: they sit above, and decide about what `resolve` returns.
 
     One whose files other machines work on too says so with an attribute `shared = True`: sessions are then not to be
-    kept where only this machine finds them. One that refuses every change says `read_only = True`.
+    kept where only this machine finds them. One that refuses every change says `read_only = True`. One in which no
+    symbolic link can be says `links = False`: who stands on it then knows where a path leads without asking.
     """
 
     async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
@@ -225,6 +226,11 @@ class WorkspaceFS(Protocol):
 def is_shared(workspace: WorkspaceFS) -> bool:
     """Whether a workspace says that other machines work on its files too."""
     return bool(getattr(workspace, "shared", False))
+
+
+def has_links(workspace: WorkspaceFS) -> bool:
+    """Whether a path may lead elsewhere than it says: unless the workspace denies it."""
+    return bool(getattr(workspace, "links", True))
 
 
 def is_read_only(workspace: WorkspaceFS) -> bool:

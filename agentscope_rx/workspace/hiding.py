@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from agentscope_rx.errors import PathRefused
-from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS, is_shared
+from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS, has_links, is_shared
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, same_name, shown
 from agentscope_rx.workspace.search import files_holding
 
@@ -44,13 +44,20 @@ class HidingWorkspace:
         return f"HidingWorkspace({self._inner!r}, {folder!r}, but={but!r})"
 
     @property
+    def links(self) -> bool:
+        """Whether there can be symbolic links, as the other workspace says."""
+        return has_links(self._inner)
+
+    @property
     def shared(self) -> bool:
         """Whether other machines work on the files too, as the other workspace says."""
         return is_shared(self._inner)
 
     async def resolve(self, path: str | WorkspacePath) -> WorkspacePath:
         """Find where a path leads behind all links; see `WorkspaceFS.resolve`."""
-        return await self._seen(path)
+        leads = await self._inner.resolve(path)
+        self._check_seen(resolve_path(path), leads)
+        return leads
 
     async def read(self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None) -> FileContent:
         """Read a file or a part of it; see `WorkspaceFS.read`."""
@@ -97,10 +104,13 @@ class HidingWorkspace:
 
     async def _seen(self, path: str | WorkspacePath) -> WorkspacePath:
         named = resolve_path(path)
-        leads = await self._inner.resolve(named)
+        leads = await self._inner.resolve(named) if has_links(self._inner) else named
+        self._check_seen(named, leads)
+        return leads
+
+    def _check_seen(self, named: WorkspacePath, leads: WorkspacePath) -> None:
         if self._is_hidden(named.parts) or self._is_hidden(leads.parts):
             raise PathRefused(f"{shown(named)} belongs to somebody else")
-        return leads
 
     def _is_hidden(self, names: tuple[str, ...]) -> bool:
         """Whether a path is in the folder, and neither in its visible part nor on the way to that."""

@@ -60,6 +60,11 @@ class InMemoryWorkspace:
         return f"InMemoryWorkspace({len(self._tree.files)} files, read_only={self._read_only})"
 
     @property
+    def links(self) -> bool:
+        """Whether there can be symbolic links: never."""
+        return False
+
+    @property
     def read_only(self) -> bool:
         """Whether every write is refused."""
         return self._read_only

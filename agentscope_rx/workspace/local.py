@@ -20,6 +20,7 @@ from agentscope_rx.workspace.conditions import (
     check_writable,
     check_write,
     gone,
+    os_error,
     part_length,
     version_of,
 )
@@ -82,7 +83,7 @@ class LocalWorkspace:
             raise WorkspaceError("LocalWorkspace needs Linux, macOS or BSD: this system cannot contain links")
         self._root = Path(os.path.realpath(root, strict=True))
         if not self._root.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(root))
+            raise os_error(errno.ENOTDIR, root)
         self._roots = (str(self._root), os.path.abspath(root))
         self._read_only = read_only
         self._max_read_bytes = check_max_read_bytes(max_read_bytes)
@@ -215,7 +216,7 @@ class LocalWorkspace:
                 raise gone(path) from error
             if error.errno is None:
                 raise
-            raise OSError(error.errno, os.strerror(error.errno), str(path), None, str(to)) from error
+            raise os_error(error.errno, path, to) from error
 
     def _list(self, path: WorkspacePath) -> tuple[FileStat, ...]:
         found: list[FileStat] = []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Awaitable, Collection, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from agentscope_rx.errors import PathRefused, WorkspaceConflict, WorkspaceError
-from agentscope_rx.workspace.conditions import check_entry, check_version, check_write
-from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS, is_shared
+from agentscope_rx.workspace.conditions import check_entry, check_version, check_write, os_error
+from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS, has_links, is_shared
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.search import files_holding
 
@@ -56,6 +55,11 @@ class OverlayWorkspace:
         return self._lower
 
     @property
+    def links(self) -> bool:
+        """Whether there can be symbolic links, as the layers say."""
+        return has_links(self._upper) or has_links(self._lower)
+
+    @property
     def shared(self) -> bool:
         """Whether other machines work on what is changed, as the upper layer says."""
         return is_shared(self._upper)
@@ -88,9 +92,9 @@ class OverlayWorkspace:
         if below is None:
             return await self._upper.write(inside, data, if_match=if_match, create_only=create_only)
         if below.kind is FileKind.DIRECTORY:
-            raise _error(errno.EISDIR, inside)
+            raise os_error(errno.EISDIR, inside)
         if create_only:
-            raise _error(errno.EEXIST, inside)
+            raise os_error(errno.EEXIST, inside)
         if if_match is None:
             return await self._upper.write(inside, data)
         check_version(inside, if_match, below.version or "")
@@ -142,7 +146,7 @@ class OverlayWorkspace:
         check_entry(inside)
         await self._check_upper_only(inside, "moved", if_match)
         if await self._below(new) is not None:
-            raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(inside), None, str(new))
+            raise os_error(errno.EEXIST, inside, new)
         await self._upper.move(inside, new, if_match=if_match)
 
     async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
@@ -178,7 +182,7 @@ class OverlayWorkspace:
         if if_match is not None:
             found = await self.stat(path)
             if found.kind is FileKind.DIRECTORY:
-                raise _error(errno.EISDIR, path)
+                raise os_error(errno.EISDIR, path)
             check_version(path, if_match, found.version or "")
         raise WorkspaceError(
             f"{shown(path)} cannot be {what}: it is part of the folder below this workspace, which is only read"
@@ -191,7 +195,7 @@ class OverlayWorkspace:
             # Something above is a file down there, which a directory of the upper layer may hide.
             for above in _above(path):
                 if await self._hides_file(above):
-                    raise _error(errno.ENOENT, path) from None
+                    raise os_error(errno.ENOENT, path) from None
             raise
 
     async def _hides_file(self, path: WorkspacePath) -> bool:
@@ -208,7 +212,3 @@ def _above(path: WorkspacePath) -> list[WorkspacePath]:
         path = path.parent
         found.append(path)
     return found
-
-
-def _error(number: int, path: WorkspacePath) -> OSError:
-    return OSError(number, os.strerror(number), str(path))

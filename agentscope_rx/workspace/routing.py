@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
 from agentscope_rx.errors import InvalidOption, PathRefused, WorkspaceError
-from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS, is_shared
+from agentscope_rx.workspace.conditions import os_error
+from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS, has_links, is_shared
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.search import files_holding
 
@@ -41,6 +41,11 @@ class RoutedWorkspace:
 
     def __repr__(self) -> str:
         return f"RoutedWorkspace({self._default!r}, {self._routes!r})"
+
+    @property
+    def links(self) -> bool:
+        """Whether there can be symbolic links in one of them, as they say."""
+        return any(map(has_links, (self._default, *self._routes.values())))
 
     @property
     def shared(self) -> bool:
@@ -113,7 +118,7 @@ class RoutedWorkspace:
             await files.stat(inside)  # what is not there is said first
             with suppress(FileNotFoundError):
                 await self._of(new).stat(new)
-                raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), str(inside), None, str(new))
+                raise os_error(errno.EEXIST, inside, new)
             raise WorkspaceError(f"{shown(inside)} and {shown(new)} are in two places: write the new file instead")
         await files.move(inside, new, if_match=if_match)
 
@@ -132,7 +137,8 @@ class RoutedWorkspace:
     async def _checked(self, path: str | WorkspacePath) -> WorkspacePath:
         """The path, once it is clear that no link leads from one workspace's files to another one's name."""
         inside = resolve_path(path)
-        await self.resolve(inside)
+        if has_links(self._of(inside)):
+            await self.resolve(inside)
         return inside
 
 
@@ -141,4 +147,4 @@ async def _listed(files: WorkspaceFS, name: str) -> FileStat:
     for entry in await files.list():
         if entry.path.name == name:
             return entry
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    raise os_error(errno.ENOENT, name)

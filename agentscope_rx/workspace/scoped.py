@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 
 from agentscope_rx.errors import PathRefused, WorkspaceError
-from agentscope_rx.workspace.conditions import check_entry, check_write
-from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS, is_shared
+from agentscope_rx.workspace.conditions import check_entry, check_write, os_error
+from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS, has_links, is_shared
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.search import files_holding
 
@@ -47,6 +46,11 @@ class ScopedWorkspace:
         return self._folder
 
     @property
+    def links(self) -> bool:
+        """Whether there can be symbolic links, as the workspace around it says."""
+        return has_links(self._inner)
+
+    @property
     def shared(self) -> bool:
         """Whether other machines work on the files too, as the workspace around it says."""
         return is_shared(self._inner)
@@ -61,9 +65,9 @@ class ScopedWorkspace:
         """Read a file or a part of it; see `WorkspaceFS.read`."""
         inside = resolve_path(path)
         if not inside.parts:
-            raise _error(errno.EISDIR)
+            raise os_error(errno.EISDIR, inside)
         with self._own_names():
-            await self._resolved(inside)
+            await self._check_stays(inside)
             found = await self._inner.read(self._outside(inside), offset=offset, limit=limit)
         return FileContent(path=inside, data=found.data, size=found.size, version=found.version)
 
@@ -79,9 +83,9 @@ class ScopedWorkspace:
         inside = resolve_path(path)
         check_write(if_match=if_match, create_only=create_only)
         if not inside.parts:
-            raise _error(errno.EISDIR)
+            raise os_error(errno.EISDIR, inside)
         with self._own_names():
-            await self._resolved(inside)
+            await self._check_stays(inside)
             return await self._inner.write(self._outside(inside), data, if_match=if_match, create_only=create_only)
 
     async def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
@@ -89,7 +93,7 @@ class ScopedWorkspace:
         inside = resolve_path(path)
         with self._own_names():
             try:
-                await self._resolved(inside)
+                await self._check_stays(inside)
                 found = await self._inner.list(self._outside(inside))
             except FileNotFoundError:
                 if inside.parts:
@@ -103,7 +107,7 @@ class ScopedWorkspace:
         inside = resolve_path(path)
         with self._own_names():
             try:
-                await self._resolved(inside)
+                await self._check_stays(inside)
                 return self._inward(await self._inner.stat(self._outside(inside)), inside)
             except FileNotFoundError:
                 if inside.parts:
@@ -115,7 +119,7 @@ class ScopedWorkspace:
         inside = resolve_path(path)
         check_entry(inside)
         with self._own_names():
-            await self._resolved(inside)
+            await self._check_stays(inside)
             await self._inner.delete(self._outside(inside), if_match=if_match)
 
     async def move(self, path: str | WorkspacePath, to: str | WorkspacePath, *, if_match: str | None = None) -> None:
@@ -123,8 +127,8 @@ class ScopedWorkspace:
         inside, new = resolve_path(path), resolve_path(to)
         check_entry(inside)
         with self._own_names():
-            await self._resolved(inside)
-            await self._resolved(new)
+            await self._check_stays(inside)
+            await self._check_stays(new)
             await self._inner.move(self._outside(inside), self._outside(new), if_match=if_match)
 
     async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
@@ -135,6 +139,11 @@ class ScopedWorkspace:
 
     def _outside(self, path: WorkspacePath) -> WorkspacePath:
         return resolve_path(f"{self._folder}/{path}") if path.parts else self._folder
+
+    async def _check_stays(self, path: WorkspacePath) -> None:
+        """Refuse a path that leads out of the folder."""
+        if has_links(self._inner):
+            await self._resolved(path)
 
     async def _resolved(self, path: WorkspacePath) -> WorkspacePath:
         """Follow all links, and refuse what they lead to if it is outside of the folder."""
@@ -176,8 +185,4 @@ class ScopedWorkspace:
                 raise
             names = [str(name).removeprefix(f"{self._folder}/") for name in (error.filename, error.filename2) if name]
             names = ["." if name == str(self._folder) else name for name in names]
-            raise OSError(error.errno, os.strerror(error.errno), names[0], None, *names[1:]) from error
-
-
-def _error(number: int) -> OSError:
-    return OSError(number, os.strerror(number), ".")
+            raise os_error(error.errno, *names) from error

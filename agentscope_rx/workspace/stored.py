@@ -84,6 +84,11 @@ class StoredWorkspace:
         return not getattr(self._store, "local", False)
 
     @property
+    def links(self) -> bool:
+        """Whether there can be symbolic links: never."""
+        return False
+
+    @property
     def read_only(self) -> bool:
         """Whether every write is refused."""
         return self._read_only

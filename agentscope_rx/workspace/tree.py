@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from agentscope_rx.errors import WorkspaceError
 from agentscope_rx.frozen import frozen
-from agentscope_rx.workspace.conditions import check_entry, check_version, gone
+from agentscope_rx.workspace.conditions import check_entry, check_version, gone, os_error
 from agentscope_rx.workspace.filesystem import FileKind, FileStat
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path
 
@@ -67,16 +66,16 @@ class FileTree(Generic[C]):
         """
         self.check_above(path)
         if path in self.directories:
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         if path not in self.files:
-            raise _error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         return self.files[path]
 
     def list(self, path: WorkspacePath) -> tuple[FileStat, ...]:
         """What is in a directory, by name; errors as for `file`, and NotADirectoryError for a file."""
         if path not in self.directories:
             self.file(path)
-            raise _error(errno.ENOTDIR, path)
+            raise os_error(errno.ENOTDIR, path)
         return tuple(self.described(entry) for entry in sorted(self._entries[path]))
 
     def described(self, path: WorkspacePath, *, version_up_to: int = -1) -> FileStat:
@@ -103,17 +102,17 @@ class FileTree(Generic[C]):
         while above != above.parent:
             above = above.parent
             if above in self.files:
-                raise _error(errno.ENOTDIR, path)
+                raise os_error(errno.ENOTDIR, path)
 
     def check_write(self, path: WorkspacePath, *, if_match: str | None, create_only: bool) -> None:
         """Refuse what a write may not replace; see `WorkspaceFS.write`."""
         if create_only and path in self.files:
-            raise _error(errno.EEXIST, path)
+            raise os_error(errno.EEXIST, path)
         if if_match is not None:
             self._check_match(path, if_match)
         self.check_above(path)
         if path in self.directories:
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
 
     # -- changing -------------------------------------------------------------------------------------------
 
@@ -136,7 +135,7 @@ class FileTree(Generic[C]):
             node = self.file(path)
             del self.files[path]
         elif self._entries[path]:
-            raise _error(errno.ENOTEMPTY, path)
+            raise os_error(errno.ENOTEMPTY, path)
         else:
             del self.directories[path], self._entries[path]
         self._drop_entry(path, now)
@@ -151,11 +150,11 @@ class FileTree(Generic[C]):
             node = self.file(path)
             self.check_above(to)
             if to in self.files or to in self.directories:
-                raise _error(errno.EEXIST, to)
+                raise os_error(errno.EEXIST, to)
         except WorkspaceError:
             raise
         except OSError as error:
-            raise _error(error.errno or 0, path, to) from error
+            raise os_error(error.errno or 0, path, to) from error
         self._make_above(to, now)
         self.files[to] = node
         del self.files[path]
@@ -166,7 +165,7 @@ class FileTree(Generic[C]):
         if old is None:
             self.check_above(path)
             if path in self.directories:
-                raise _error(errno.EISDIR, path)
+                raise os_error(errno.EISDIR, path)
             raise gone(path)
         check_version(path, if_match, old.version)
 
@@ -183,9 +182,3 @@ class FileTree(Generic[C]):
             entry, above = above, above.parent
         self.directories[above] = now
         self._entries[above].add(entry)
-
-
-def _error(number: int, path: WorkspacePath, to: WorkspacePath | None = None) -> OSError:
-    if to is None:
-        return OSError(number, os.strerror(number), str(path))
-    return OSError(number, os.strerror(number), str(path), None, str(to))
