@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from agentscope_rx.tools.shell_tool import ShellSettings as ShellSettings
     from agentscope_rx.usage import ChatUsage as ChatUsage
     from agentscope_rx.verification import VerificationService as VerificationService
+    from agentscope_rx.workspace import FsspecWorkspace as FsspecWorkspace
     from agentscope_rx.workspace import InMemoryWorkspace as InMemoryWorkspace
     from agentscope_rx.workspace import IsolationScope as IsolationScope
     from agentscope_rx.workspace import LocalWorkspace as LocalWorkspace
@@ -139,6 +140,7 @@ _HOME = {
     "ShellSettings": "agentscope_rx.tools.shell_tool",
     "ChatUsage": "agentscope_rx.usage",
     "VerificationService": "agentscope_rx.verification",
+    "FsspecWorkspace": "agentscope_rx.workspace",
     "InMemoryWorkspace": "agentscope_rx.workspace",
     "IsolationScope": "agentscope_rx.workspace",
     "LocalWorkspace": "agentscope_rx.workspace",

@@ -93,6 +93,7 @@ CONFINED: Mapping[str, frozenset[str]] = {
     "httpx2": frozenset({"models", "testing"}),
     "sqlalchemy": frozenset({"stores"}),
     "redis": frozenset({"stores"}),
+    "fsspec": frozenset({"workspace"}),
     "dbos": frozenset({"background"}),
     "hypothesis": frozenset({"testing"}),
     "subprocess": frozenset({"tools", "workspace", "cli", "testing"}),
@@ -377,6 +378,12 @@ def test_http_clients_stay_in_models() -> None:
 def test_databases_stay_in_stores() -> None:
     """Only `stores` imports what talks to a database."""
     found = [line for source in package_sources() for line in out_of_bounds(source, "sqlalchemy", "redis")]
+    assert not found, report(found)
+
+
+def test_object_stores_stay_in_the_workspace() -> None:
+    """Only `workspace` imports what talks to an object store."""
+    found = [line for source in package_sources() for line in out_of_bounds(source, "fsspec")]
     assert not found, report(found)
 
 

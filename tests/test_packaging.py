@@ -96,6 +96,6 @@ def test_the_core_needs_no_extra(wheel: dict[str, bytes]) -> None:
     assert core == {"reactivex", "pydantic", "httpx2", "structlog", "docstring-parser", "filelock", "tiktoken"}
     assert metadata(wheel)["Name"] == "agentscope-rx"
     assert metadata(wheel)["Requires-Python"] == ">=3.11"
-    assert {"openai", "cli", "httpx", "sql", "postgres", "mysql", "redis", "testing", "local", "all"} <= set(
+    assert {"openai", "cli", "httpx", "sql", "postgres", "mysql", "redis", "fsspec", "testing", "local", "all"} <= set(
         metadata(wheel).get_all("Provides-Extra", [])
     )

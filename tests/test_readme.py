@@ -60,6 +60,16 @@ def test_the_files_of_two_users(tmp_path: Path) -> None:
     assert done.stdout == "alice ['AGENTS.md', 'notes.md']\nbob []\n"
 
 
+def test_the_workspaces_of_the_docs(tmp_path: Path) -> None:
+    """The program of docs/workspaces.md runs, and each user sees what is theirs."""
+    page = (README.parent / "docs" / "workspaces.md").read_text(encoding="utf-8")
+    (program,) = [code for kind, code in BLOCKS.findall(page) if kind == "python"]
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "alice ['AGENTS.md', 'notes.md']\nbob ['AGENTS.md']\n"
+    assert done.stderr == ""
+
+
 def test_the_memory_runs() -> None:
     """Its program remembers over two sessions, and tells of it."""
     program = next(block for block in blocks("python") if "FlushTrigger" in block)

@@ -6,6 +6,7 @@ from agentscope_rx.workspace.filesystem import FileContent as FileContent
 from agentscope_rx.workspace.filesystem import FileKind as FileKind
 from agentscope_rx.workspace.filesystem import FileStat as FileStat
 from agentscope_rx.workspace.filesystem import WorkspaceFS as WorkspaceFS
+from agentscope_rx.workspace.fsspec import FsspecWorkspace as FsspecWorkspace
 from agentscope_rx.workspace.globbing import GlobLimits as GlobLimits
 from agentscope_rx.workspace.globbing import GlobResult as GlobResult
 from agentscope_rx.workspace.globbing import glob_paths as glob_paths

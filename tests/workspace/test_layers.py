@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import combinations
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -30,23 +29,10 @@ from agentscope_rx.workspace import (
     scoped_workspace,
 )
 from agentscope_rx.workspace.search import search_text
+from tests.workspace.places import disk, fsspec, memory
 
 NAMES = st.sampled_from(["a", "b", "sub", "x.txt", "..", "."])
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
-
-
-@asynccontextmanager
-async def memory(files: Mapping[str, bytes]) -> AsyncGenerator[WorkspaceFS]:
-    yield InMemoryWorkspace(files)
-
-
-@asynccontextmanager
-async def disk(files: Mapping[str, bytes]) -> AsyncGenerator[WorkspaceFS]:
-    with TemporaryDirectory() as folder:
-        workspace = LocalWorkspace(folder)
-        for path, data in files.items():
-            await workspace.write(path, data)
-        yield workspace
 
 
 def scoped(make: MakeWorkspace) -> MakeWorkspace:
@@ -69,7 +55,7 @@ def over_nothing(make: MakeWorkspace) -> MakeWorkspace:
 
 
 @pytest.mark.parametrize("layer", [scoped, over_nothing])
-@pytest.mark.parametrize("place", [memory, disk])
+@pytest.mark.parametrize("place", [memory, disk, fsspec])
 async def test_they_conform(layer: Callable[[MakeWorkspace], MakeWorkspace], place: MakeWorkspace) -> None:
     """ScopedWorkspace and OverlayWorkspace do what every workspace must do, on whatever they stand."""
     await check_workspace(layer(place))
@@ -115,11 +101,10 @@ def test_no_scope_lies_inside_another() -> None:
         assert two[: len(one)] != one
 
 
-@pytest.mark.parametrize("place", [memory, disk])
 @pytest.mark.parametrize("layer", ["plain", "over", "under"])
-async def test_two_users_never_see_each_other(place: MakeWorkspace, layer: str) -> None:
+async def test_two_users_never_see_each_other(everywhere: MakeWorkspace, layer: str) -> None:
     """What one user writes is neither read, listed, found nor changed by another, over every implementation."""
-    async with place({}) as inner, place({}) as other:
+    async with everywhere({}) as inner, everywhere({}) as other:
         workspace = {
             "plain": inner,
             "over": OverlayWorkspace(inner, other),
@@ -232,7 +217,7 @@ async def _outcome(workspace: WorkspaceFS, verb: str, path: str) -> object:
         return type(error), str(error)
 
 
-@pytest.mark.parametrize("place", [memory, disk])
+@pytest.mark.parametrize("place", [memory, disk, fsspec])
 async def test_the_lower_layer_is_never_changed(place: MakeWorkspace) -> None:
     """A write goes up; what is below can be neither deleted nor moved, also where something hides it."""
     async with place({"a.txt": b"low", "dir/b.txt": b"low"}) as lower, place({"c.txt": b"up"}) as upper:

@@ -16,6 +16,8 @@ from agentscope_rx.errors import FileTooLarge, InvalidOption, PathRefused, Works
 from agentscope_rx.testing.workspace_conformance import check_workspace
 from agentscope_rx.workspace import InMemoryWorkspace, LocalWorkspace, WorkspaceFS
 from agentscope_rx.workspace import local as local_module
+from tests.buckets import in_memory
+from tests.workspace.places import filled
 
 NAMES = st.sampled_from(["a", "b", "sub", "..", ".", "", "~", "é", "x.txt", ".agentscope-runtime", "C:", "a\\b"])
 VERBS = ["read", "list", "stat", "resolve", "write", "create", "delete", "move"]
@@ -59,8 +61,9 @@ async def test_any_path_is_refused_or_stays_inside(path: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(VERBS), PATHS, PATHS), max_size=12))
-async def test_both_implementations_agree(calls: list[tuple[str, str, str]]) -> None:
-    """A test that runs on the workspace in memory tells what happens on a disk: same answers, same errors."""
+async def test_the_implementations_agree(calls: list[tuple[str, str, str]]) -> None:
+    """A test that runs on the workspace in memory tells what happens on a disk, or at a place of fsspec: same answers,
+    same errors."""
 
     async def outcome(workspace: WorkspaceFS, verb: str, path: str, to: str) -> object:
         try:
@@ -79,9 +82,9 @@ async def test_both_implementations_agree(calls: list[tuple[str, str, str]]) -> 
 
     files = {"a": b"1", "sub/x.txt": b"22"}
     async with local(files) as disk:
-        memory = InMemoryWorkspace(files)
+        memory, place = InMemoryWorkspace(files), await filled(in_memory().workspace(), files)
         for call in calls:
-            assert await outcome(disk, *call) == await outcome(memory, *call)
+            assert await outcome(disk, *call) == await outcome(memory, *call) == await outcome(place, *call)
 
 
 @settings(max_examples=25, deadline=None)

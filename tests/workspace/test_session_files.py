@@ -22,7 +22,7 @@ from agentscope_rx.workspace import (
 )
 from agentscope_rx.workspace.search import search_text
 from agentscope_rx.workspace.session_files import ISOLATED_FOLDER
-from tests.workspace.test_layers import disk, memory
+from tests.workspace.places import disk, fsspec, memory
 
 ALICE = SessionKey(agent_id="a", user_id="alice", session_id="s")
 BOB = SessionKey(agent_id="a", user_id="bob", session_id="s")
@@ -54,7 +54,7 @@ def routed(make: MakeWorkspace) -> MakeWorkspace:
     return parted
 
 
-@pytest.mark.parametrize("place", [memory, disk])
+@pytest.mark.parametrize("place", [memory, disk, fsspec])
 async def test_a_routed_workspace_conforms(place: MakeWorkspace) -> None:
     """It does what every workspace must do, on whatever it stands."""
     await check_workspace(routed(place))
@@ -114,17 +114,16 @@ def of_session(scope: IsolationScope | None, make: MakeWorkspace) -> MakeWorkspa
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("place", [memory, disk])
+@pytest.mark.parametrize("place", [memory, disk, fsspec])
 async def test_the_files_of_a_session_conform(scope: IsolationScope | None, place: MakeWorkspace) -> None:
     """Whoever shares them, they do what every workspace must do."""
     await check_workspace(of_session(scope, place))
 
 
 @pytest.mark.parametrize("scope", [None, IsolationScope.USER, IsolationScope.SESSION])
-@pytest.mark.parametrize("place", [memory, disk])
-async def test_two_users_never_see_each_other(scope: IsolationScope | None, place: MakeWorkspace) -> None:
+async def test_two_users_never_see_each_other(scope: IsolationScope | None, everywhere: MakeWorkspace) -> None:
     """Neither by path, nor in a listing, nor by searching; both read what is for all, and change only their own."""
-    async with place({"AGENTS.md": b"for all"}) as workspace:
+    async with everywhere({"AGENTS.md": b"for all"}) as workspace:
         files = SessionFiles(workspace=workspace, isolation=scope)
         alice, bob = files.of(ALICE), files.of(BOB)
         await alice.write("AGENTS.md", b"alice's")
