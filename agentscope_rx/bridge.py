@@ -201,7 +201,7 @@ class SourceTask(abc.DisposableBase, Generic[T]):
                 {
                     "message": "unhandled error at the end of a stream",
                     "exception": failure,
-                    "task": self._task,
+                    "source": self._task,  # as "task" the handler would run in its context, which is entered already
                 }
             )
 
