@@ -60,7 +60,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 }
 
 #: Single modules that a layer may import beside those.
-MAY_ALSO_IMPORT: Mapping[str, frozenset[str]] = {"services": frozenset({"runtime", "step"})}
+MAY_ALSO_IMPORT: Mapping[str, frozenset[str]] = {
+    "services": frozenset({"runtime", "step"}),
+    "testing": frozenset({"background"}),  # runners are checked, too
+}
 
 #: Pairs of modules of one layer in which the first may import the second.
 SIDEWAYS: frozenset[tuple[str, str]] = frozenset(

@@ -7,6 +7,7 @@ what was done, stands in the session's log alone: a workflow of the engine that 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import secrets
 import socket
@@ -163,6 +164,7 @@ class DbosRunner(OpenRunner):
         await self._client.enqueue_async(
             {
                 "workflow_name": WORKFLOW,
+                "workflow_id": _work_of(key) + secrets.token_hex(8),
                 "queue_name": self._options.queue,
                 "queue_partition_key": key.path,
                 "app_version": self._version,
@@ -173,6 +175,16 @@ class DbosRunner(OpenRunner):
 
     async def stop(self, key: SessionKey, /) -> None:
         """Let go of a session as soon as that suits its run, if that is here; it is gone on with when it is woken."""
+        if self._client is not None:
+            waiting = await self._client.list_workflows_async(
+                status="ENQUEUED",
+                queue_name=self._options.queue,
+                workflow_id_prefix=_work_of(key),
+                load_input=False,
+                load_output=False,
+            )
+            # Each of them would go on with the session as soon as its run has stopped.
+            await self._client.cancel_workflows_async([each.workflow_id for each in waiting])
         task = self._working.get(key)
         if task is not None:
             self._worker.stop(key)
@@ -301,6 +313,11 @@ class DbosRunner(OpenRunner):
             logger().warning("background_stands_in", worker=worker, sessions=len(workflows))
         finally:
             await store.release(lease)
+
+
+def _work_of(key: SessionKey) -> str:
+    """What the ids of all workflows of a session begin with."""
+    return f"{hashlib.sha256(key.path.encode()).hexdigest()[:32]}-"
 
 
 def _worker_key(name: str) -> SessionKey:

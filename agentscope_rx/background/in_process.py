@@ -69,6 +69,7 @@ class InProcessRunner(OpenRunner):
     async def start(self) -> None:
         """Begin to work, and take up what was left undone."""
         self._open = True
+        self._working.clear()  # what was cancelled by an earlier close did not come to its end
         if self._does_work:
             self._spawn(self._take_up())
 
@@ -86,8 +87,7 @@ class InProcessRunner(OpenRunner):
             return
         self._woken.add(key)
         if key not in self._working:
-            task = self._working[key] = self._spawn(self._work(key))
-            task.add_done_callback(lambda _: self._working.pop(key, None))
+            self._working[key] = self._spawn(self._work(key))
 
     async def stop(self, key: SessionKey, /) -> None:
         """Let go of a session as soon as that suits its run; it is gone on with when it is woken."""
@@ -121,6 +121,7 @@ class InProcessRunner(OpenRunner):
                     await self._worker.work(key)
                 except Exception as error:  # a log that cannot be read, say: other sessions go on
                     logger().error("background_stopped", session=key.session_id, error=type(error).__name__)
+            del self._working[key]  # in one go with the last look: who is woken from now on needs another task
 
     async def _take_up(self) -> None:
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from agentscope_rx.agent import Agent
 from agentscope_rx.background.telling import Teller, context_of
@@ -24,11 +24,13 @@ _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 30.0
 
 
+@runtime_checkable
 class SessionRunner(Protocol):
     """Sees to it that what sessions are told is done: in each session one command after the other, each of them once.
 
     What is to be done stands in the session's log, and what has been done too: a runner only has to call
-    `Worker.work` for a session that was woken, and for those whose process has died.
+    `Worker.work` for a session that was woken, and for those whose process has died. `OpenRunner` is a base for it, and
+    `agentscope_rx.testing.check_runner` checks an implementation.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Everything for testing agents, operators, tools, models and stores; none of it needs pytest."""
+"""Everything for testing agents, operators, tools, models, stores and runners; none of it needs pytest."""
 
 from agentscope_rx.testing.conformance import check_operator as check_operator
 from agentscope_rx.testing.fake_provider import FakeProvider as FakeProvider
@@ -15,6 +15,7 @@ from agentscope_rx.testing.pipeline_marbles import assert_pipeline as assert_pip
 from agentscope_rx.testing.recorder import Recorded as Recorded
 from agentscope_rx.testing.recorder import Signal as Signal
 from agentscope_rx.testing.recorder import record as record
+from agentscope_rx.testing.runner_conformance import check_runner as check_runner
 from agentscope_rx.testing.scripted_model import ScriptedModel as ScriptedModel
 from agentscope_rx.testing.scripted_model import ScriptedTurn as ScriptedTurn
 from agentscope_rx.testing.scripted_model import calls as calls
