@@ -22,7 +22,7 @@ class _Piece:
 
     def __init__(self, work: Coroutine[Any, Any, None], owner: object) -> None:
         self.loop, self.owner = asyncio.get_running_loop(), owner
-        self.task = self.loop.create_task(_logged(work))
+        self.task = self.loop.create_task(work)
         self.ended: Future[None] = Future()
 
     def cancel(self) -> None:
@@ -92,8 +92,9 @@ class BackgroundWork:
         with self._lock:
             self._pieces.discard(piece)
             let_go, self._let_go = (None, self._let_go) if self._pieces else (self._let_go, None)
-        if not piece.ended.done():
-            piece.ended.set_result(None)
+        if not piece.task.cancelled() and (error := piece.task.exception()) is not None:
+            logger().warning("background_work_failed", error=type(error).__name__)
+        piece.ended.set_result(None)
         if let_go is not None:
             let_go()
 
@@ -101,10 +102,3 @@ class BackgroundWork:
 async def _wait(ends: Collection[Future[None]], seconds: float) -> None:
     if ends:
         await asyncio.wait(map(asyncio.wrap_future, ends), timeout=seconds)
-
-
-async def _logged(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except Exception as error:
-        logger().warning("background_work_failed", error=type(error).__name__)

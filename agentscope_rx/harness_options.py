@@ -27,7 +27,7 @@ from agentscope_rx.context.policy import ContextPolicy, SelectionPolicy, memory_
 from agentscope_rx.context.sources import ContextSource
 from agentscope_rx.errors import InvalidOption, PathRefused
 from agentscope_rx.memory import MemoryConfig
-from agentscope_rx.memory.tools import GUIDANCE as MEMORY_GUIDANCE
+from agentscope_rx.memory.tools import guidance as memory_guidance
 from agentscope_rx.memory.tools import memory_tools
 from agentscope_rx.operators import MemoryKeeper, Summariser
 from agentscope_rx.options import AgentOptions
@@ -182,6 +182,7 @@ class HarnessOptions(AgentOptions):
             max_tokens=self.max_context_tokens,
             environment_memory=self.environment_memory,
             memory=self.memory_hooks or self.memory_tools,
+            memory_searched=self._remembering,
         )
 
     @property
@@ -228,7 +229,8 @@ class HarnessOptions(AgentOptions):
     def guidance(self) -> tuple[ContextBlock, ...]:
         """What the model is told about them."""
         proposing = (guidance_block("requirements", requirements.GUIDANCE),) if self.task_context.proposals else ()
-        remembering = (guidance_block("memory", MEMORY_GUIDANCE),) if self._remembering else ()
+        memory = memory_guidance(memory_shown=self.workspace_context)
+        remembering = (guidance_block("memory", memory),) if self._remembering else ()
         return (*super().guidance, *proposing, *remembering)
 
     @property

@@ -27,9 +27,8 @@ async def main() -> None:
     ).isolation("user")  # files are kept apart, and no shell is offered
 
     async with builder.build() as agent:
-        await agent.files(ALICE).write(
-            "AGENTS.md", b"Answer in French."
-        )  # her own rules, in the place of those for all
+        # her own rules, in the place of those for all
+        await agent.files(ALICE).write("AGENTS.md", b"Answer in French.")
 
     for who, question in ((ALICE, "Note that I drink tea."), (BOB, "What do you know about tea?")):
         async with builder.build() as agent:  # one for each request, as a server makes it

@@ -18,6 +18,7 @@ from agentscope_rx.permissions import JudgedCall, decide, paths
 from agentscope_rx.step import Step
 from agentscope_rx.stores import SessionKey
 from agentscope_rx.tools.file_tools import FileToolLimits, FileTools
+from agentscope_rx.tools.texts import clean
 from agentscope_rx.wire import clean_text
 from agentscope_rx.workspace import WorkspaceFS, WorkspacePath
 
@@ -109,7 +110,7 @@ class _Attaching:
         path = inside(name, self._roots)
         await self._check_allowed(path)
         text = await FileTools(self._files, limits=_LIMITS).read_file(str(path))
-        return str(path), attached(path, clean_text(text))
+        return str(path), attached(path, clean(text))
 
     async def _check_allowed(self, path: WorkspacePath) -> None:
         """Refuse what a rule denies the model: that the user asks for it makes it no other file."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from agentscope_rx.blocks import ContextBlock
-from agentscope_rx.compaction.prompt import in_parts
+from agentscope_rx.compaction.prompt import in_parts, quoted
 from agentscope_rx.context.limit import request_limit
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.digests import digest_of
@@ -19,21 +20,20 @@ from agentscope_rx.frozen import frozen
 from agentscope_rx.history import Exchange, History
 from agentscope_rx.logs import logger
 from agentscope_rx.memory.config import MemoryConfig
-from agentscope_rx.memory.consolidation import Consolidation, ConsolidationRefused, is_due
+from agentscope_rx.memory.consolidation import BYTES_PER_TOKEN, Consolidation, ConsolidationRefused, time_left
 from agentscope_rx.memory.facts import facts_in
 from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, ledger_path
-from agentscope_rx.memory.flushing import MemoryGates, append_facts
+from agentscope_rx.memory.flushing import MemoryGates, Waiting, append_facts
 from agentscope_rx.memory.prompts import flush_request, rendered
 from agentscope_rx.operators._aside_call import AnswerRefused, answer_to, beside, worded, worded_text
 from agentscope_rx.request_tokens import fixed_tokens, text_tokens
 from agentscope_rx.requests import ExecutionConfig, GenerateOptions
-from agentscope_rx.step import ModelCard, RunIdentity, Step
+from agentscope_rx.step import ModelCard, Step
 from agentscope_rx.stores import SessionKey
 from agentscope_rx.token_counter import TokenCounter
+from agentscope_rx.tools.texts import clean
 from agentscope_rx.workspace import WorkspaceFS
 
-#: Bytes of text a token that no text is far below: in English it is four, in Chinese three.
-_BYTES_PER_TOKEN: Final = 2
 _SLACK_TOKENS: Final = 128  # headings and tags
 _LEAST_ROOM: Final = 256
 _TURN: Final = 600.0  # seconds that one waits for another to have done with the same files
@@ -83,15 +83,15 @@ class MemoryKeeper:
         if not self.at_call_end or run is None:
             return
         step = replace(step, run=run)
-        runtime, scope = step.run.runtime, self.scope_of(_key(step))
-        gates, now = runtime.single(MemoryGates), runtime.clock.monotonic()
-        history, gap = step.run.state.context, self.config.flush_trigger.gap
-        flush = gap is not None and bool(history) and gates.passes((_FLUSH, scope), now, gap)
-        if flush:
-            gates.ask((scope, _session(step.identity)), history, history)
-        maintain = gates.passes((_CONSOLIDATION, scope), now, self.config.consolidation_min_gap)
-        if flush or maintain:
-            step.run.in_background(self._after(step, flush=flush, maintain=maintain))
+        with _telling(step, _FLUSH):  # the answer is there, and nothing of this may keep it back
+            runtime, scope = step.run.runtime, self.scope_of(_key(step))
+            gates, now, flush = runtime.single(MemoryGates), runtime.clock.monotonic(), None
+            history, gap = step.run.state.context, self.config.flush_trigger.gap
+            if gap is not None and history and gates.passes((_FLUSH, scope), now, gap):
+                flush = gates.ask(self._session(step), history, history)
+            maintain = gates.passes((_CONSOLIDATION, scope), now, self.config.consolidation_min_gap)
+            if flush is not None or maintain:
+                step.run.in_background(self._after(step, flush, maintain=maintain))
 
     def before_compaction(self, step: Step, summarised: Sequence[Exchange], trigger: str) -> None:
         """Begin to write down the facts of what is about to give way to a summary.
@@ -104,38 +104,29 @@ class MemoryKeeper:
         run = step.run.apart()
         if run is None:
             return
-        step, session = replace(step, run=run), (self.scope_of(_key(step)), _session(step.identity))
-        step.run.runtime.single(MemoryGates).ask(session, step.history, summarised)
-        step.run.in_background(self._told(step, _FLUSH, self._flush(step, f"compaction:{trigger}")))
+        step = replace(step, run=run)
+        with _telling(step, _FLUSH):
+            waiting = step.run.runtime.single(MemoryGates).ask(self._session(step), step.history, summarised)
+            step.run.in_background(self._flushed(step, waiting, f"compaction:{trigger}"))
 
-    async def _after(self, step: Step, *, flush: bool, maintain: bool) -> None:
+    async def _after(self, step: Step, flush: Waiting | None, *, maintain: bool) -> None:
         """What the end of a call has made due, one after the other."""
-        if flush:
-            await self._told(step, _FLUSH, self._flush(step, "call_end"))
+        if flush is not None:
+            await self._flushed(step, flush, "call_end")
         if maintain:
-            await self._told(step, _CONSOLIDATION, self._maintain(step))
-
-    async def _told(self, step: Step, work: str, doing: Coroutine[Any, Any, None]) -> None:
-        """Do it, and tell of its failure."""
-        aside = replace(step, purpose="memory")
-        try:
-            await doing
-        except asyncio.CancelledError:
-            logger().warning("memory_failed", work=work, reason="cancelled")
-            raise
-        except Exception as error:
-            reason = _reason(error)
-            logger().warning("memory_failed", work=work, reason=reason, error=type(error).__name__)
-            value = {"work": work, "reason": reason, "error_type": type(error).__name__}
-            aside.emit(Custom(name="memory_failed", value=value))
+            with _telling(step, _CONSOLIDATION):
+                await self._maintain(step)
 
     # -- flush ----------------------------------------------------------------------------------------------
 
-    async def _flush(self, step: Step, trigger: str) -> None:
-        runtime, scope, session = step.run.runtime, self.scope_of(_key(step)), _session(step.identity)
+    async def _flushed(self, step: Step, waiting: Waiting, trigger: str) -> None:
+        with _telling(step, _FLUSH):
+            await self._flush(step, waiting, trigger)
+
+    async def _flush(self, step: Step, waiting: Waiting, trigger: str) -> None:
+        runtime, (scope, session) = step.run.runtime, self._session(step)
         async with runtime.gate((_FLUSH, scope)).enter(wait_timeout=_TURN):
-            waiting = runtime.single(MemoryGates).take((scope, session))
-            if waiting is None:
+            if not runtime.single(MemoryGates).take((scope, session), waiting):
                 return  # one that came first has taken it along
             files = MemoryFiles(self.files_of(_key(step)))
             fresh = waiting.behind(await files.flushed(session))
@@ -159,10 +150,16 @@ class MemoryKeeper:
         return in_parts([*conversation], _counter(aside), max(_LEAST_ROOM, room), render=rendered)
 
     async def _flush_prompt(self, aside: Step, files: MemoryFiles, part: Sequence[str]) -> str:
-        most = self._known_tokens(aside) * _BYTES_PER_TOKEN
         today = ledger_path(aside.run.runtime.clock.now())
-        memory, ledger = await files.beginning(MEMORY_FILE, most), await files.beginning(today, most)
-        return flush_request(worded_text(aside, memory), worded_text(aside, ledger), part)
+        memory, ledger = await self._known(aside, files, MEMORY_FILE), await self._known(aside, files, today)
+        return flush_request(memory, ledger, part)
+
+    async def _known(self, aside: Step, files: MemoryFiles, path: str) -> str:
+        """The beginning of what is known already, as far as there is room for it."""
+        most = self._known_tokens(aside)
+        text = worded_text(aside, await files.beginning(path, most * BYTES_PER_TOKEN))
+        tokens = text_tokens(quoted(text), _counter(aside)) if text else 0
+        return text if tokens <= most else text[: len(text) * most // tokens]
 
     def _known_tokens(self, aside: Step) -> int:
         """How much of what is known already is shown; as much of the memory and of today."""
@@ -174,13 +171,16 @@ class MemoryKeeper:
         runtime, scope = step.run.runtime, self.scope_of(_key(step))
         async with runtime.gate((_CONSOLIDATION, scope)).enter(wait_timeout=_TURN):
             files = MemoryFiles(self.files_of(_key(step)))
-            now, gap = runtime.clock.now(), self.config.consolidation_min_gap
-            if not is_due(await files.watermark(), now, gap):
+            now = runtime.clock.now()
+            left = time_left(await files.watermark(), now, self.config.consolidation_min_gap)
+            if left:
+                gates, what = runtime.single(MemoryGates), (_CONSOLIDATION, scope)
+                gates.put_off(what, runtime.clock.monotonic(), left)
                 return
             aside = self._aside(step, self.config.consolidation_prompt)
             counter = _counter(aside)
             await counter.ready()
-            room = self._room(aside) // 2 * _BYTES_PER_TOKEN  # for the file, and for what comes to it
+            room = self._room(aside) // 2  # for the file, and for what comes to it
             work = Consolidation(
                 config=self.config,
                 ask=lambda rules, prompt: self._answer(_with_rules(aside, rules), worded_text(aside, prompt)),
@@ -200,7 +200,8 @@ class MemoryKeeper:
         return _with_rules(beside(step, "memory", RequestDraft(options=options), card=self.card), rules)
 
     async def _answer(self, aside: Step, prompt: str) -> str:
-        return (await answer_to(aside, prompt, execution=self.execution, policy=self._policy)).text
+        answer = await answer_to(aside, prompt, execution=self.execution, policy=self._policy)
+        return clean(answer.text).strip()
 
     def _room(self, aside: Step) -> int:
         """How many tokens one request has room for beside what it always holds."""
@@ -209,6 +210,12 @@ class MemoryKeeper:
         if limit - fixed < _LEAST_ROOM:
             raise ContextBudgetExceeded(fixed + _LEAST_ROOM, limit, (("the frame of a memory request", fixed),))
         return limit - fixed
+
+    def _session(self, step: Step) -> tuple[Hashable, str]:
+        """Whose files a session works on, and its name in the notes of how far its facts are written down."""
+        key = _key(step)
+        name = "\0".join((key.agent_id, key.user_id or "", key.session_id))
+        return self.scope_of(key), digest_of(name.encode("utf-8", "replace"))
 
     @property
     def _policy(self) -> ContextPolicy:
@@ -230,9 +237,19 @@ def _key(step: Step) -> SessionKey:
     return SessionKey(agent_id=who.agent_id, user_id=who.user_id, session_id=who.session_id)
 
 
-def _session(who: RunIdentity) -> str:
-    """A session's name in the notes of how far its facts are written down."""
-    return digest_of("\0".join((who.agent_id, who.user_id or "", who.session_id)).encode("utf-8", "replace"))
+@contextmanager
+def _telling(step: Step, work: str) -> Generator[None]:
+    """Tell of a failure, which is nobody else's."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        logger().warning("memory_failed", work=work, reason="cancelled")
+        raise
+    except Exception as error:
+        reason = _reason(error)
+        logger().warning("memory_failed", work=work, reason=reason, error=type(error).__name__)
+        value = {"work": work, "reason": reason, "error_type": type(error).__name__}
+        replace(step, purpose="memory").emit(Custom(name="memory_failed", value=value))
 
 
 def _reason(error: Exception) -> str:

@@ -6,19 +6,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
+from agentscope_rx.compaction.prompt import quoted
 from agentscope_rx.frozen import frozen
 from agentscope_rx.memory.config import MemoryConfig
 from agentscope_rx.memory.facts import without_known
-from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, Watermark, Whole
+from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, Taken, Watermark, Whole
 from agentscope_rx.memory.prompts import consolidation_request, consolidation_rules, too_long
-from agentscope_rx.wire import clean_text
 
 #: What a model is told and what it gets to read; gives its answer, empty where it has none.
 Ask: TypeAlias = Callable[[str, str], Awaitable[str]]
 
+_NO_TIME: Final = timedelta(0)
 _ROUNDS: Final = 8  # of ledgers that are too long for one request
 _TRIES: Final = 2
 _TOLERANCE: Final = 1.25  # models cannot count their own tokens
+#: Bytes of text a token that few texts are below: in English it is four, in Chinese three.
+BYTES_PER_TOKEN: Final = 2
+_MOST_BYTES_PER_TOKEN: Final = 16
+_LEAST_BYTES: Final = 256
 
 
 class ConsolidationRefused(Exception):
@@ -33,7 +38,7 @@ class Consolidation:
         config: What the user has chosen.
         ask: Asks the model.
         now: When it begins.
-        room: How many bytes of facts fit into one request, and how many of the file.
+        room: How many tokens of facts fit into one request, and how many of the file.
         tokens_of: What a text costs.
     """
 
@@ -50,65 +55,80 @@ class Consolidation:
             How many ledgers had something new.
 
         Raises:
-            ConsolidationRefused: The file does not fit into a request, the answer was too long, or somebody else
-                rewrote the file meanwhile.
+            ConsolidationRefused: The file does not fit into a request, the answer was empty or too long, or somebody
+                else rewrote the file meanwhile.
         """
         touched = set[str]()
         for _ in range(_ROUNDS):
             mark = await files.watermark()
-            facts, taken = await self._fresh(files, mark)
-            if not facts or not await self._rewrite(files, facts):
+            facts, taken = await self._fitting(files, mark)
+            if taken == mark.taken:
                 break
-            touched |= {path for path in taken if taken[path] != mark.taken.get(path)}
-            await files.set_watermark(Watermark(at=self.now, taken=taken))
+            if facts:
+                await self._rewrite(files, facts)
+                touched |= {path for path in taken if taken[path] != mark.taken.get(path)}
+            await files.set_watermark(Watermark(at=self.now if facts else mark.at, taken=taken))
         return len(touched)
 
     async def archive(self, files: MemoryFiles) -> int:
         """Move the ledgers of old days, once they are taken in; how many were moved."""
         oldest = self.now.date() - timedelta(days=self.config.daily_file_retention_days)
         mark = await files.watermark()
-        old = [each for each in await files.ledgers() if each.day < oldest and mark.taken.get(each.path) == each.size]
+        ledgers = [each for each in await files.ledgers() if each.day < oldest]
+        old = [each for each in ledgers if mark.taken.get(each.path, Taken()).size == each.size]
         moved = [each.path for each in old if await files.archive(each)]
         if moved:
             left = {path: size for path, size in mark.taken.items() if path not in moved}
             await files.set_watermark(Watermark(at=mark.at, taken=left))
         return len(moved)
 
-    async def _fresh(self, files: MemoryFiles, mark: Watermark) -> tuple[str, Mapping[str, int]]:
-        """What no consolidation has read, as far as there is room, and what is read with it."""
-        room, parts, taken = self.room, list[str](), dict[str, int]()
+    async def _fitting(self, files: MemoryFiles, mark: Watermark) -> tuple[str, Mapping[str, Taken]]:
+        """What no consolidation has read, as far as it fits into a request, and how far all is read with it."""
+        most = self.room * BYTES_PER_TOKEN
+        while True:
+            facts, taken = await self._fresh(files, mark, most)
+            tokens = self.tokens_of(quoted(facts)) if facts else 0
+            if tokens <= self.room or most <= _LEAST_BYTES:
+                return facts, taken
+            most = max(_LEAST_BYTES, most * self.room // tokens)
+
+    async def _fresh(self, files: MemoryFiles, mark: Watermark, most: int) -> tuple[str, Mapping[str, Taken]]:
+        room, parts, taken = most, list[str](), dict[str, Taken]()
         for ledger in await files.ledgers():
-            before = mark.taken.get(ledger.path, 0)
-            before = taken[ledger.path] = before if before <= ledger.size else 0  # it was rewritten
-            if before == ledger.size or room <= 0:
+            known = taken[ledger.path] = mark.taken.get(ledger.path, Taken())
+            if room <= 0:
                 continue
-            piece = await files.piece(ledger.path, offset=before, limit=room)
-            taken[ledger.path] = before + len(piece)
-            room -= len(piece)
-            text = piece.decode("utf-8", "replace").strip()
+            news, read = await files.news(ledger.path, known, limit=room, whole_lines=room < most)
+            taken[ledger.path] = read
+            room = room - len(news) if read.size >= ledger.size else 0
+            text = news.decode("utf-8", "replace").strip()
             if text:
                 parts.append(f"### {ledger.path.rpartition('/')[2]}\n{text}")
         return "\n\n".join(parts), taken
 
-    async def _rewrite(self, files: MemoryFiles, facts: str) -> bool:
-        """Have the file written anew; whether it was."""
+    async def _rewrite(self, files: MemoryFiles, facts: str) -> None:
+        """Have the file written anew."""
         for _ in range(_TRIES):
             before = await files.whole(MEMORY_FILE)
-            if len(before.data) > self.room:
+            if self._is_too_large(before):
                 raise ConsolidationRefused("memory_too_large")
-            text = await self._answer(before.text, facts)
-            if not text:
-                return False
-            if await _replaced(files, before, text):
-                return True
+            if await _replaced(files, before, await self._answer(before.text, facts)):
+                return
         raise ConsolidationRefused("rewritten_meanwhile")
 
+    def _is_too_large(self, memory: Whole) -> bool:
+        if len(memory.data) > self.room * _MOST_BYTES_PER_TOKEN:
+            return True  # of which nobody needs to count the tokens
+        return bool(memory.data) and self.tokens_of(quoted(memory.text)) > self.room
+
     async def _answer(self, memory: str, facts: str) -> str:
-        most, note = self.config.consolidation_max_tokens, list[str]()
+        most, note = min(self.config.consolidation_max_tokens, int(self.room / _TOLERANCE)), list[str]()
         for _ in range(_TRIES):
             rules = consolidation_rules(self.config.consolidation_prompt, most)
-            text = (await self.ask(rules, "\n\n".join((consolidation_request(memory, facts), *note)))).strip()
-            tokens = self.tokens_of(text) if text else 0
+            text = await self.ask(rules, "\n\n".join((consolidation_request(memory, facts), *note)))
+            if not text:
+                raise ConsolidationRefused("empty")
+            tokens = self.tokens_of(text)
             if tokens <= most * _TOLERANCE:
                 return text
             note = [too_long(tokens, most)]
@@ -116,22 +136,24 @@ class Consolidation:
 
 
 async def _replaced(files: MemoryFiles, before: Whole, text: str) -> bool:
-    """Write the file; what was added behind what the model has read is kept behind what it wrote."""
-    text, latest = clean_text(text), before
-    data = f"{text}\n".encode()
-    while not await files.replace(MEMORY_FILE, latest, data):
-        latest = await files.whole(MEMORY_FILE)
-        if not latest.data.startswith(before.data):
-            return False
-        added = without_known(_text(latest.data[len(before.data) :]), text)
-        data = f"{text}\n{added}\n".encode() if added else f"{text}\n".encode()
-    return True
+    """Write the file, where it is as the model has read it; lines that came behind that stay behind its text."""
+
+    def anew(latest: Whole) -> bytes | None:
+        came = latest.data[len(before.data) :]
+        if not latest.data.startswith(before.data) or not _begins_a_line(before.data, came):
+            return None
+        added = without_known(came.decode("utf-8", "replace"), text) if came else ""
+        return (f"{text}\n{added}\n" if added else f"{text}\n").encode()
+
+    return await files.rewrite(MEMORY_FILE, anew)
 
 
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+def _begins_a_line(before: bytes, came: bytes) -> bool:
+    """Whether what came makes no line longer that was there."""
+    return not came or not before or before.endswith(b"\n") or came.startswith((b"\n", b"\r\n"))
 
 
-def is_due(mark: Watermark, now: datetime, gap: timedelta) -> bool:
-    """Whether the last consolidation of any process is long enough ago."""
-    return mark.at is None or not timedelta(0) <= now - mark.at < gap
+def time_left(mark: Watermark, now: datetime, gap: timedelta) -> timedelta:
+    """How long it is until the gap since the last consolidation, of any process, is over; 0 = it is."""
+    gone = gap if mark.at is None else now - mark.at
+    return gap - gone if _NO_TIME <= gone < gap else _NO_TIME

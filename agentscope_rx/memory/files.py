@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Final, cast
 
@@ -22,6 +24,7 @@ _LEDGER: Final = re.compile(r"(\d{4}-\d{2}-\d{2})\.md")
 _MOST_SESSIONS: Final = 500
 #: Each writer that is too late lets another one through: so many at once are no memory any more.
 _MOST_TRIES: Final = 100
+_PIECE: Final = 1024 * 1024
 _MISSING: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -40,17 +43,30 @@ class Ledger:
     size: int
 
 
-@frozen
-class Watermark:
-    """What a consolidation has taken in.
+@frozen(kw_only=False)
+class Taken:
+    """The beginning of a ledger that consolidations have read.
 
     Args:
-        at: When it began; None = there was none.
-        taken: For each ledger how many of its bytes.
+        size: Its bytes.
+        digest: Their digest: whether a ledger still begins so is not told by its size.
+    """
+
+    size: int = 0
+    digest: str = ""
+
+
+@frozen
+class Watermark:
+    """What consolidations have taken in.
+
+    Args:
+        at: When the last began that had something to take in; None = there was none.
+        taken: For each ledger how far it was read.
     """
 
     at: datetime | None = None
-    taken: Mapping[str, int]
+    taken: Mapping[str, Taken]
 
 
 @frozen(kw_only=False)
@@ -106,16 +122,45 @@ class MemoryFiles:
             return Whole()
         return Whole(found.data, found.version)
 
-    async def piece(self, path: str, *, offset: int, limit: int) -> bytes:
-        """Some bytes of a file, cut behind the last whole line where there is more; nothing where it is gone."""
+    async def news(self, path: str, known: Taken, *, limit: int, whole_lines: bool) -> tuple[bytes, Taken]:
+        """What came to a ledger; its beginning where somebody has changed what was taken in.
+
+        Args:
+            path: The ledger.
+            known: What was taken in.
+            limit: How many bytes at most. Where there are more it ends behind the last whole line.
+            whole_lines: Whether a line that is longer than the limit is left for another time, and not cut.
+
+        Returns:
+            The bytes, and how far the ledger is read with them.
+        """
+        digest, read = hashlib.sha256(), 0
         try:
-            found = await self._workspace.read(path, offset=offset, limit=limit)
+            async for piece in self._beginning(path, known.size):
+                digest.update(piece)
+                read += len(piece)
+            if read != known.size or (read and digest.hexdigest() != known.digest):
+                known, digest = Taken(), hashlib.sha256()
+            found = await self._workspace.read(path, offset=known.size, limit=limit)
         except _MISSING:
-            return b""
+            return b"", Taken()
         data = found.data
-        if offset + len(data) < found.size and (at := data.rfind(b"\n")) >= 0:
-            return data[: at + 1]
-        return data
+        if known.size + len(data) < found.size:
+            data = _whole(data, lines_only=whole_lines)
+        if not data:
+            return b"", known
+        digest.update(data)
+        return data, Taken(known.size + len(data), digest.hexdigest())
+
+    async def _beginning(self, path: str, size: int) -> AsyncGenerator[bytes]:
+        """A file's first bytes in pieces, as far as there are so many."""
+        read = 0
+        while read < size:
+            data = (await self._workspace.read(path, offset=read, limit=min(_PIECE, size - read))).data
+            if not data:
+                return
+            yield data
+            read += len(data)
 
     async def ledgers(self) -> Sequence[Ledger]:
         """The ledgers that are not archived, by day."""
@@ -149,14 +194,40 @@ class MemoryFiles:
             FileTooLarge: It is larger than what may be read at once.
             WorkspaceConflict: It is written to all the time.
         """
+        added = ""
+
+        def more(before: Whole) -> bytes | None:
+            nonlocal added
+            added = clean_text(text_of(before.text))
+            return before.data + added.encode() if added else None
+
+        await self.rewrite(path, more)
+        return added
+
+    async def rewrite(self, path: str, change: Callable[[Whole], bytes | None]) -> bool:
+        """Write a file anew, after whoever writes to it at the same time.
+
+        Args:
+            path: The file; made where there is none.
+            change: Gets the file as it is, gives what it is to hold; None = it stays. Called again when the file has
+                been written to meanwhile.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            PathRefused: It leads out of the workspace.
+            FileTooLarge: It is larger than what may be read at once.
+            WorkspaceConflict: It is written to all the time.
+        """
         for _ in range(_MOST_TRIES):
             before = await self.whole(path)
-            added = clean_text(text_of(before.text))
-            if not added or await self.replace(path, before, before.data + added.encode()):
-                return added
-        raise WorkspaceConflict(f"{path!r} was written to by others {_MOST_TRIES} times while a fact was to be added")
+            data = change(before)
+            if data is None or await self._replace(path, before, data):
+                return data is not None
+        raise WorkspaceConflict(f"{path!r} was written to by others {_MOST_TRIES} times while it was to be changed")
 
-    async def replace(self, path: str, before: Whole, data: bytes) -> bool:
+    async def _replace(self, path: str, before: Whole, data: bytes) -> bool:
         """Write a file anew, unless it is no longer what it was; whether it was written."""
         try:
             if before.version is None:
@@ -183,17 +254,16 @@ class MemoryFiles:
     async def watermark(self) -> Watermark:
         """What the last consolidation has taken in; nothing where that cannot be read."""
         known = await self._state(_WATERMARK_FILE)
-        taken, at = known.get("ledgers"), known.get("at")
-        sizes = cast("Mapping[str, object]", taken if isinstance(taken, Mapping) else {})
-        return Watermark(
-            at=_moment(at) if isinstance(at, str) else None,
-            taken={path: size for path, size in sizes.items() if isinstance(size, int)},
-        )
+        ledgers, at = known.get("ledgers"), known.get("at")
+        noted = cast("Mapping[str, object]", ledgers if isinstance(ledgers, Mapping) else {})
+        taken = {path: found for path, each in noted.items() if (found := _taken(each)) is not None}
+        return Watermark(at=_moment(at) if isinstance(at, str) else None, taken=taken)
 
     async def set_watermark(self, watermark: Watermark) -> None:
         """Note what a consolidation has taken in."""
         at = None if watermark.at is None else watermark.at.isoformat()
-        await self._workspace.write(_WATERMARK_FILE, to_json({"at": at, "ledgers": dict(watermark.taken)}))
+        ledgers = {path: [each.size, each.digest] for path, each in watermark.taken.items()}
+        await self._workspace.write(_WATERMARK_FILE, to_json({"at": at, "ledgers": ledgers}))
 
     async def flushed(self, session: str) -> str:
         """The last message of a session whose facts were written down; empty where none is known."""
@@ -202,14 +272,14 @@ class MemoryFiles:
 
     async def set_flushed(self, session: str, message_id: str) -> None:
         """Note how far the facts of a session are written down; the sessions longest ago are forgotten."""
-        for _ in range(_MOST_TRIES):
-            before = await self.whole(_FLUSHED_FILE)
+
+        def with_session(before: Whole) -> bytes:
             known = dict(json_object(before.text) or {})
             known.pop(session, None)
             known[session] = message_id
-            newest = dict([*known.items()][-_MOST_SESSIONS:])
-            if await self.replace(_FLUSHED_FILE, before, to_json(newest)):
-                return
+            return to_json(dict([*known.items()][-_MOST_SESSIONS:]))
+
+        await self.rewrite(_FLUSHED_FILE, with_session)
 
     async def _state(self, path: str) -> Mapping[str, object]:
         try:
@@ -230,6 +300,24 @@ def instant(moment: datetime) -> str:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8-sig", "replace")
+
+
+def _whole(data: bytes, *, lines_only: bool) -> bytes:
+    """The whole lines of bytes that go on; where there is none, nothing or the whole characters."""
+    end = data.rfind(b"\n") + 1
+    if end or lines_only:
+        return data[:end]
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data)
+    return data[: len(data) - len(decoder.getstate()[0])]
+
+
+def _taken(noted: object) -> Taken | None:
+    match noted:
+        case [int(size), str(digest)] if size >= 0:
+            return Taken(size, digest)
+        case _:
+            return None
 
 
 def _day(text: str) -> date | None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
+from weakref import WeakValueDictionary
 
 from agentscope_rx.compactions import is_summary
 from agentscope_rx.history import Exchange
@@ -15,12 +16,14 @@ from agentscope_rx.memory.prompts import NO_REPLY
 
 #: As much of the memory is read to find out what is known already.
 _MOST_KNOWN: Final = 4 * 1024 * 1024
+_OTHER_LEDGERS: Final = 2  # around midnight, and where a clock was put back, the day is not everybody's
+_CROWDED: Final = 1_024
 
 
 async def append_facts(files: MemoryFiles, answer: str, *, now: datetime, heading: str) -> tuple[str, str]:
     """Write down what an answer has that is not written down yet.
 
-    What is in `MEMORY.md`, in today's ledger or in the one before, is not written again.
+    What is in `MEMORY.md`, in today's ledger or in the two newest others, is not written again.
 
     Args:
         files: The memory.
@@ -32,16 +35,15 @@ async def append_facts(files: MemoryFiles, answer: str, *, now: datetime, headin
         The ledger and what was added to it; empty where there was nothing new.
     """
     path = ledger_path(now)
-    if answer.strip() in ("", NO_REPLY):
+    if not without_known(answer, NO_REPLY):
         return path, ""
-    known = await files.beginning(MEMORY_FILE, _MOST_KNOWN)
-    earlier = [each.path for each in await files.ledgers() if each.path < path]
-    before = await files.beginning(earlier[-1], _MOST_KNOWN) if earlier else ""
+    others = [each.path for each in await files.ledgers() if each.path != path][-_OTHER_LEDGERS:]
+    known = [await files.beginning(each, _MOST_KNOWN) for each in (MEMORY_FILE, *others)]
     added = ""
 
     def entry(ledger: str) -> str:
         nonlocal added
-        added = without_known(answer, known, before, ledger)
+        added = without_known(answer, NO_REPLY, *known, ledger)
         return f"\n## {heading} — {instant(now)}\n{added}\n" if added else ""
 
     await files.append(path, entry)
@@ -77,28 +79,49 @@ class Waiting:
 
 
 class MemoryGates:
-    """What waits to be flushed, and when what was done last; one per Runtime."""
+    """What waits to be flushed, and what is not due again yet; one per Runtime."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[Hashable, Waiting] = {}
-        self._last: dict[Hashable, float] = {}
+        #: Whoever has asked holds it; what nobody holds any more is not flushed.
+        self._waiting: WeakValueDictionary[Hashable, Waiting] = WeakValueDictionary()
+        self._shut: dict[Hashable, tuple[float, float]] = {}
+        self._crowded = _CROWDED
 
-    def ask(self, session: Hashable, history: Iterable[Exchange], wanted: Iterable[Exchange]) -> None:
-        """Ask for a flush; those of a session that wait become one."""
+    def ask(self, session: Hashable, history: Iterable[Exchange], wanted: Iterable[Exchange]) -> Waiting:
+        """Ask for a flush; those of a session that wait become one, which whoever has asked must hold."""
         with self._lock:
-            self._waiting.setdefault(session, Waiting()).add(history, wanted)
+            waiting = self._waiting.setdefault(session, Waiting())
+            waiting.add(history, wanted)
+            return waiting
 
-    def take(self, session: Hashable) -> Waiting | None:
-        """What waits; None where another flush has taken it along."""
+    def take(self, session: Hashable, waiting: Waiting) -> bool:
+        """Take what waits, so that it grows no more; False where another flush has taken it along."""
         with self._lock:
-            return self._waiting.pop(session, None)
+            if self._waiting.get(session) is not waiting:
+                return False
+            del self._waiting[session]
+            return True
 
     def passes(self, what: Hashable, now: float, gap: timedelta) -> bool:
         """Whether enough time has gone by since the last time, which is now from now on."""
         with self._lock:
-            last = self._last.get(what)
-            if last is not None and 0 <= now - last < gap.total_seconds():
+            since, until = self._shut.get(what, (now, now))
+            if since <= now < until:
                 return False
-            self._last[what] = now
+            self._shut_until(what, now, gap)
             return True
+
+    def put_off(self, what: Hashable, now: float, gap: timedelta) -> None:
+        """Let it pass again after some time, and not before."""
+        with self._lock:
+            self._shut_until(what, now, gap)
+
+    def _shut_until(self, what: Hashable, now: float, gap: timedelta) -> None:
+        if not gap:
+            self._shut.pop(what, None)
+            return
+        if len(self._shut) >= self._crowded:  # of most nobody will ask again, and what is over needs no keeping
+            self._shut = {each: span for each, span in self._shut.items() if span[0] <= now < span[1]}
+            self._crowded = max(_CROWDED, 2 * len(self._shut))
+        self._shut[what] = now, now + gap.total_seconds()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from agentscope_rx.errors import FileTooLarge, PathRefused
 from agentscope_rx.memory.facts import facts_in, without_known
 from agentscope_rx.memory.files import LEDGER_FOLDER, MEMORY_FILE, MemoryFiles
 from agentscope_rx.memory.flushing import append_facts
@@ -21,16 +20,26 @@ from agentscope_rx.workspace import FileKind, WorkspaceFS
 from agentscope_rx.workspace.paths import shown
 from agentscope_rx.workspace.walking import Walk
 
-GUIDANCE: Final = (
-    "You remember facts over conversations: MEMORY.md is shown to you, and what else was written down is found with "
-    "memory_search and read with memory_get. Look there before you say that you do not know something about the user "
-    "or earlier work. Save with memory_save what the user asks you to remember, and what you will need to know another "
-    "time; never passwords, keys or other secrets."
+_GUIDANCE: Final = (
+    "You remember facts over conversations: {shown}what {else_}was written down is found with memory_search and read "
+    "with memory_get. Look there before you say that you do not know something about the user or earlier work. Save "
+    "with memory_save what the user asks you to remember, and what you will need to know another time; never "
+    "passwords, keys or other secrets."
 )
 _MOST_HITS: Final = 30
 _LINE_CHARS: Final = 500
 _MOST_LINES: Final = 2_000
 _MARKDOWN: Final = ".md"
+
+
+def guidance(*, memory_shown: bool) -> str:
+    """How the model is to use its memory.
+
+    Args:
+        memory_shown: Whether requests show `MEMORY.md`.
+    """
+    shown, rest = ("MEMORY.md is shown to you, and ", "else ") if memory_shown else ("", "")
+    return _GUIDANCE.format(shown=shown, else_=rest)
 
 
 class MemoryTools:
@@ -55,13 +64,13 @@ class MemoryTools:
         """
         wanted = matcher(query, matchMode)
         found, unread = list[str](), list[str]()
-        async for path in self._remembered():
+        for path in [MEMORY_FILE, *await self._ledgers(unread)]:
             try:
                 data = (await self._workspace.read(path)).data
             except FileNotFoundError:
                 continue
-            except (PathRefused, FileTooLarge) as error:
-                unread.append(f"{path} ({type(error).__name__})")
+            except OSError as error:
+                unread.append(_unread(path, error))
                 continue
             for number, line in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
                 if wanted(line.lower()):
@@ -126,18 +135,20 @@ class MemoryTools:
             return f"That is in {MEMORY_FILE} already."
         return f"Saved {facts_in(added)} to {MEMORY_FILE} and {ledger}."
 
-    async def _remembered(self) -> AsyncGenerator[str]:
-        """The files of the memory, each after those whose path is before its own."""
-        yield MEMORY_FILE
-        names: list[str] = []
+    async def _ledgers(self, unread: list[str]) -> list[str]:
+        """The files of all days by path; what of their folder cannot be read is added to what was not."""
+        walk, names = Walk(self._workspace, LEDGER_FOLDER), list[str]()
         try:
-            async for entry, _ in Walk(self._workspace, LEDGER_FOLDER).entries():
+            async for entry, _ in walk.entries():
                 if entry.kind is FileKind.FILE and entry.path.name.endswith(_MARKDOWN):
                     names.append(str(entry.path))
-        except (FileNotFoundError, NotADirectoryError, PathRefused):
-            pass
-        for name in sorted(names):
-            yield name
+        except FileNotFoundError:
+            return []  # nothing was written down yet
+        except OSError as error:
+            unread.append(_unread(LEDGER_FOLDER, error))
+        if walk.unreadable or walk.too_deep:
+            unread.append(f"folders below {LEDGER_FOLDER}: {walk.unreadable + walk.too_deep}")
+        return sorted(names)
 
 
 _SEARCH: Final = tool(MemoryTools.memory_search, read_only=True)
@@ -166,6 +177,10 @@ def memory_tools(
         return lambda _: edited({"path": MEMORY_FILE})
 
     return SessionTool(_SEARCH, owner), SessionTool(_GET, owner, target=read), SessionTool(_SAVE, owner, target=saved)
+
+
+def _unread(path: str, error: OSError) -> str:
+    return f"{path} ({type(error).__name__})"
 
 
 def _fitting(line: str) -> str:

@@ -112,6 +112,18 @@ async def test_only_the_beginning_of_a_long_file() -> None:
 
 
 @virtual
+async def test_a_file_says_nothing_to_terminals() -> None:
+    """Its escapes are taken out, as those in results of tools are; a picture or an archive is named, and not shown."""
+    files = InMemoryWorkspace({"a.txt": "\x1b[31mred\x1b[0m", "b.bin": "top\0secret"})
+    agent = scripted(workspace=files).build()
+    await agent.call("@a.txt @b.bin", ALICE)
+    _, first, second = last_said(agent)
+    assert first == '<attached_file path="a.txt">\nred\n</attached_file>'
+    assert "is binary" in second
+    assert "secret" not in second
+
+
+@virtual
 async def test_what_cannot_be_read_stays_a_word() -> None:
     """The call goes on, what can be read is there, and the manifest says what was not and why."""
     agent = scripted(workspace=InMemoryWorkspace(FILES)).build()

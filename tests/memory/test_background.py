@@ -7,22 +7,33 @@ import gc
 import logging
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentscope_rx.background_work import BackgroundWork
-from agentscope_rx.events import AgentResult
+from agentscope_rx.events import AgentEnd, AgentResult
+from agentscope_rx.models import HttpxChatModel
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.shutdown import shut_down
-from agentscope_rx.testing import a_runtime
-from tests.memory.support import ALICE, TODAY, Ledger, Writer, finished, remembering
-from tests.support import until
+from agentscope_rx.testing import a_runtime, calls
+from agentscope_rx.testing.fake_provider import FakeProvider, text
+from agentscope_rx.tools import tool
+from tests.memory.support import ALICE, TODAY, Ledger, Writer, finished, heard, remembering, told
+from tests.support import type_of, until
 from tests.virtual import virtual
 
 ROOT = Path(__file__).parents[2]
 BOB = RuntimeContext(user_id="bob", session_id="s2")
+
+
+@tool
+async def look() -> str:
+    """Look around."""
+    return "nothing"
 
 
 def now() -> float:
@@ -135,6 +146,113 @@ async def test_a_shutdown_does_not_wait_for_ever() -> None:
     await shut_down(runtime)
     assert now() == 5
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_provider_that_hangs_holds_up_nothing() -> None:
+    """Over HTTP, with the memory's provider silent for an hour: the answer comes, the stream ends, the session goes on,
+    and closing cancels the request."""
+    async with FakeProvider([text("- met Bo", delay=3600)]) as silent, FakeProvider([text("Hi."), text("Yes.")]) as own:
+        writer, model = (HttpxChatModel("m", base_url=each.base_url, api_key="k") for each in (silent, own))
+        agent = remembering(writer).model(model).build()
+        events = [event async for event in agent.stream_events("Hello.", ALICE)]
+        assert [type_of(event) for event in events[-2:]] == ["AGENT_RESULT", "AGENT_END"]
+        await silent.wait_for_requests(1)
+        assert (await agent.call("Still there?", ALICE)).text == "Yes."
+        await agent.close(background=0)
+        assert (await silent.client_gone(1)).client_left
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+class NoKey(Ledger):
+    """A workspace that compares by what it holds, as a dataclass does, and so has no hash."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@virtual
+async def test_not_even_what_begins_it_holds_up_a_reply() -> None:
+    """A failure before the work has begun is a failure of the work: told, and nobody else's."""
+    agent = remembering(Writer(), files=NoKey()).build()
+    events = await heard(agent)
+    assert [type_of(event) for event in events if isinstance(event, AgentResult | AgentEnd)] == [
+        "AGENT_RESULT",
+        "AGENT_END",
+    ]
+    assert told(events, "memory_failed") == [{"work": "flush", "reason": "TypeError", "error_type": "TypeError"}]
+
+
+class Slow(Ledger):
+    """A workspace each of whose verbs takes its time."""
+
+    async def read(self, path: Any, **options: Any) -> Any:
+        """Read, a moment later."""
+        await asyncio.sleep(0)
+        return await super().read(path, **options)
+
+    async def write(self, path: Any, data: bytes, **options: Any) -> str:
+        """Write, and have it done a moment before that is known."""
+        version = await super().write(path, data, **options)
+        await asyncio.sleep(0)
+        return version
+
+    async def list(self, path: Any = ".") -> Any:
+        """List, a moment later."""
+        await asyncio.sleep(0)
+        return await super().list(path)
+
+
+@virtual
+async def test_it_can_be_cancelled_at_any_moment() -> None:
+    """Before it begins, while it waits, asks or writes: no task is left, and the next one finds each fact once."""
+    states = set[tuple[int, int, bool]]()
+    for turns in range(60):
+        files, writer = Slow(due=True), Writer(["- met Bo", "# All\n- met Bo", "- met Bo", "# All\n- met Bo"])
+        builder = remembering(writer, files=files, memory={"consolidation_min_gap": timedelta(0)})
+        agent = builder.build()
+        await agent.call("Hello.", ALICE)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await agent.close(background=0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        state = writer.asked, (await files.text(TODAY)).count("met Bo"), "met Bo" in await files.text("MEMORY.md")
+        states.add(state)
+        next_writer = Writer(["- met Bo"] * 2)
+        async with remembering(
+            next_writer, files=files, memory={"consolidation_min_gap": timedelta(0)}
+        ).build() as other:
+            await other.call("Who?", ALICE)
+        assert (await files.text(TODAY)).count("met Bo") == 1
+        assert (await files.text("MEMORY.md")).count("met Bo") == 1
+    assert states >= {(1, 0, False), (1, 1, False), (2, 1, False), (2, 1, True)}
+
+
+class Counting(Ledger):
+    """A workspace that counts how often something is read.
+
+    Attributes:
+        reads: How often.
+    """
+
+    reads = 0
+
+    async def read(self, path: Any, **options: Any) -> Any:
+        """Read, and count."""
+        self.reads += 1
+        return await super().read(path, **options)
+
+
+@virtual
+async def test_a_step_costs_nothing_for_the_memory() -> None:
+    """What is read of the workspace depends on the calls, not on the steps."""
+    read: list[int] = []
+    for steps in (2, 40):
+        files = Counting()
+        looks = [calls((f"c{number}", "look", "{}")) for number in range(steps - 1)]
+        agent = remembering(Writer(), *looks, "done", files=files, tools=[look], max_iters=99).build()
+        await agent.call("Hello.", ALICE)
+        await finished(agent)
+        read.append(files.reads)
+    assert read[0] == read[1]
 
 
 @virtual

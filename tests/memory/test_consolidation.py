@@ -112,6 +112,77 @@ async def test_the_gap_holds_for_all_processes() -> None:
 
 
 @virtual
+async def test_a_gap_that_another_process_began_is_waited_for_once() -> None:
+    """Who comes too early comes again when it is over, and not a whole gap later."""
+    files = Ledger({YESTERDAY: "- met Bo\n", WATERMARK: '{"at": "2025-12-31T23:50:00+00:00"}'})
+    writer = Writer(["- one"])
+    agent = merging(writer, files).build()
+    for seconds, expected in ((0, 0), (1199, 0), (1, 1)):
+        await asyncio.sleep(seconds)
+        await agent.call("go", ALICE)
+        await finished(agent)
+        assert len(writer.requests) == expected
+
+
+@virtual
+async def test_a_ledger_that_was_edited_is_read_anew() -> None:
+    """Whether it has become shorter or longer since, or has as many bytes as before: what came to it is not lost."""
+    files = Ledger({YESTERDAY: "- met Bo\n- met Eve\n"}, due=True)
+    writer = Writer(["- one", "- two", "- three"])
+    agent = merging(writer, files, memory={"consolidation_min_gap": timedelta(0)}).build()
+    for edited in ("- met Bo\n- met Eve\n", "- met Bo\n- met Ida\n", "- met Al\n- met Ida, and Jo\n- met Bo\n"):
+        await files.write(YESTERDAY, edited.encode())
+        await agent.call("go", ALICE)
+        await finished(agent)
+    assert ["Ida" in prompt for prompt in prompts(writer)] == [False, True, True]
+    assert "- met Al" in prompts(writer)[2]
+
+
+@virtual
+async def test_a_line_that_was_changed_meanwhile_is_not_behind_the_others() -> None:
+    """Half a line is no fact: the file is read again, whose last line somebody has gone on with."""
+    files = Ledger({"MEMORY.md": "- lives in Bonn", YESTERDAY: "- met Bo\n"}, due=True)
+    writer = Writer(["- lives in Bonn\n- met Bo", "- lives in Bonn no more\n- met Bo"])
+    writer.hold()
+    agent = merging(writer, files).build()
+    await agent.call("go", ALICE)
+    await until(lambda: writer.asked == 1)
+    await write(files, "MEMORY.md", " no more")
+    writer.let_go.set()
+    await finished(agent)
+    assert await files.text("MEMORY.md") == "- lives in Bonn no more\n- met Bo\n"
+
+
+@virtual
+async def test_what_is_written_fits_into_the_next_request() -> None:
+    """A model with a small window is told of a smaller file, so that it can be merged another time."""
+    files = Ledger({YESTERDAY: "- met Bo\n"}, due=True)
+    whole = "- a fact of six words each\n" * 1_000
+    writer = Writer([whole[:20_000], whole[:5_000], "- all"], context_window=6_000)
+    agent = merging(writer, files, memory={"consolidation_min_gap": timedelta(0)}).build()
+    await heard(agent)
+    assert len((await files.text("MEMORY.md")).strip()) == len(whole[:5_000].strip())
+    await write(files, YESTERDAY, "- met Eve\n")
+    assert told(await heard(agent), "memory_consolidation") == [{"ledgers": 1, "archived": 0}]
+    assert await files.text("MEMORY.md") == "- all\n"
+
+
+@pytest.mark.parametrize("char", ["<", "\U0001f980", "a ", "\n"])
+@virtual
+async def test_facts_of_whatever_text_fit_into_requests(char: str) -> None:
+    """As they stand in them; all are read in the end, a long line in pieces, between its characters."""
+    files = Ledger({YESTERDAY: char * 4_000 + "\n- met Bo\n"}, due=True)
+    writer = Writer(["- one"] * 40, context_window=4_000)
+    agent = merging(writer, files, memory={"consolidation_min_gap": timedelta(0)}).build()
+    built: list[Any] = []
+    for _ in range(4):
+        built += [value["context_manifest"] for value in told(await heard(agent), "context_build")]
+    assert all(each.estimated_input_tokens <= each.input_limit for each in built if each.purpose == "memory")
+    assert sum("- met Bo" in prompt for prompt in prompts(writer)) == 1
+    assert not any("\ufffd" in prompt for prompt in prompts(writer))
+
+
+@virtual
 async def test_no_gap_is_after_each_call() -> None:
     """A gap of 0 leaves none out."""
     files = Ledger({YESTERDAY: "- met Bo\n"}, due=True)
@@ -193,6 +264,24 @@ async def test_old_days_move_to_the_archive() -> None:
     assert await files.text("memory/2025-12-21.md") == ""
     assert await files.text("memory/2025-12-22.md") == "- young\n"
     assert list(json.loads(await files.text(WATERMARK))["ledgers"]) == ["memory/2025-12-22.md"]
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "- met Bo\n\n\n"])
+@virtual
+async def test_a_ledger_with_nothing_more_to_take_in_moves_too(text: str) -> None:
+    """An empty one, one of blank lines, and one to which an editor has added some."""
+    files = Ledger({"memory/2025-01-01.md": text}, due=True)
+    agent = merging(Writer(["- met Bo"]), files, memory={"consolidation_min_gap": timedelta(0)}).build()
+    await heard(agent)
+    assert await files.text("memory/archive/2025-01-01.md") == text
+
+
+@virtual
+async def test_an_empty_answer_is_told() -> None:
+    """It changes nothing, and it is no success."""
+    files = Ledger({"MEMORY.md": "- likes tea\n", YESTERDAY: "- met Bo\n"}, due=True)
+    failed = told(await heard(merging(Writer([text(" ")]), files).build()), "memory_failed")
+    assert failed == [{"work": "consolidation", "reason": "empty", "error_type": "ConsolidationRefused"}]
 
 
 @virtual
@@ -307,9 +396,8 @@ from agentscope_rx.workspace import LocalWorkspace
 
 async def main():
     files = MemoryFiles(LocalWorkspace(sys.argv[1]))
-    before = await files.whole("MEMORY.md")
     os.replace = lambda *_, **__: os._exit(9)  # the temporary file is written, the renaming is not done
-    await files.replace("MEMORY.md", before, b"- the new text\\n")
+    await files.rewrite("MEMORY.md", lambda _: b"- the new text\\n")
 
 asyncio.run(main())
 """

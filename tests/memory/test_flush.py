@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from agentscope_rx import FlushTrigger
 from agentscope_rx.events import AgentEnd, AgentResult, is_aside
 from agentscope_rx.history import Exchange
+from agentscope_rx.memory.flushing import MemoryGates
 from agentscope_rx.memory.prompts import rendered
 from agentscope_rx.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.operators import text_operator
@@ -86,7 +88,9 @@ async def test_what_holds_no_facts_is_not_shown() -> None:
     assert writer.requests == []
 
 
-@pytest.mark.parametrize("answer", [NOTHING, f"  {NOTHING}\n", "", "   ", "# Facts\n\n"])
+@pytest.mark.parametrize(
+    "answer", [NOTHING, f"  {NOTHING}\n", "- NO_REPLY.", "# Facts\nNO_REPLY", "", "   ", "# Facts\n\n"]
+)
 @virtual
 async def test_nothing_to_write_down(answer: str) -> None:
     """An answer without facts leaves no file, and the same messages are not asked about again."""
@@ -139,6 +143,73 @@ async def test_a_fact_is_written_once() -> None:
         await finished(agent)
     facts = [line for line in (await files.text(TODAY)).splitlines() if line.startswith(("-", "*"))]
     assert facts == ["- has a cat", "- lives in Bonn"]
+
+
+@virtual
+async def test_facts_of_the_days_around_are_known() -> None:
+    """Also of a day to come, which it is for others, or was before the clock was put back."""
+    files = Ledger({"memory/2025-12-30.md": "- likes tea\n", "memory/2026-01-02.md": "- met Bo\n"})
+    agent = remembering(Writer(["- likes tea\n- met Bo"]), files=files).build()
+    await agent.call("Hello.", ALICE)
+    await finished(agent)
+    assert await files.text(TODAY) == ""
+
+
+@virtual
+async def test_what_a_model_writes_down_is_text() -> None:
+    """Escapes for terminals are taken out, NUL and half characters replaced, in the ledger and in the memory."""
+    odd = "- \x1b[31mred\x1b[0m \x00 \ud800"
+    files = Ledger(due=True)
+    agent = remembering(Writer([odd, odd]), files=files).build()
+    await agent.call("Hello.", ALICE)
+    await finished(agent)
+    assert (await files.text(TODAY)).endswith("\n- red \ufffd \ufffd\n")
+    assert await files.text("MEMORY.md") == "- red \ufffd \ufffd\n"
+
+
+@pytest.mark.parametrize("char", ["<", "\U0001f980", "a "])
+@virtual
+async def test_a_memory_of_whatever_text_leaves_room_for_the_conversation(char: str) -> None:
+    """What is known is shown as far as a part of the request has room for it, escaped as it is."""
+    writer = Writer(context_window=3_000)
+    agent = remembering(writer, files=Ledger({"MEMORY.md": char * 20_000, TODAY: char * 20_000})).build()
+    events = await heard(agent, "My cat is Tom.")
+    (built,) = [value["context_manifest"] for value in told(events, "context_build") if is_memory(value)]
+    assert built.estimated_input_tokens <= built.input_limit
+    assert "My cat is Tom." in prompts(writer)[0]
+    assert prompts(writer)[0].count("<memory>") == prompts(writer)[0].count("</notes>") == 1
+
+
+def is_memory(built: dict[str, Any]) -> bool:
+    """Whether an account is of a request for the memory."""
+    return built["context_manifest"].purpose == "memory"
+
+
+def test_what_nobody_waits_for_any_more_is_forgotten() -> None:
+    """A flush that was cancelled before its turn leaves nothing for the next one, and no history behind."""
+    gates = MemoryGates()
+    one, two = (Exchange(replace(Msg.user(name), id=name)) for name in ("one", "two"))
+    held = gates.ask("s", [one], [one])
+    assert gates.ask("s", [two], [two]) is held
+    assert [*held.behind("none")] == [one, two]
+    del held
+    again = gates.ask("s", [two], [two])
+    assert [*again.behind("none")] == [two]
+    assert gates.take("s", again)
+    assert not gates.take("s", again)
+
+
+def test_a_gap_is_each_ones_own_however_many_there_are() -> None:
+    """Thousands of users: each passes once in a gap, after it again, and those whose gap is over are forgotten."""
+    gates, gap = MemoryGates(), timedelta(seconds=10_000)
+    assert all(gates.passes(user, float(user), gap) for user in range(5_000))
+    assert not any(gates.passes(user, 5_000.0, gap) for user in range(5_000))
+    assert all(gates.passes(-user, 20_000.0 + user, timedelta(seconds=1)) for user in range(5_000))
+    assert len(gates._shut) < 3_000  # pyright: ignore[reportPrivateUsage]
+    assert all(gates.passes(1, 26_000.0, timedelta(0)) for _ in range(2))
+    gates.put_off(1, 30_000.0, gap)
+    assert not gates.passes(1, 39_999.0, gap)
+    assert gates.passes(1, 40_000.0, gap)
 
 
 # -- when ---------------------------------------------------------------------------------------------------

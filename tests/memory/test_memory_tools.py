@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.tools import ToolContext, Toolkit
 from agentscope_rx.tools.execution import run_call
-from agentscope_rx.workspace import InMemoryWorkspace
+from agentscope_rx.workspace import InMemoryWorkspace, LocalWorkspace, WorkspaceFS
 from tests.memory.support import ALICE, TODAY, Ledger, Writer, finished, prompts, remembering
 from tests.virtual import virtual
 
@@ -31,9 +32,9 @@ FILES = {
 }
 
 
-async def called(tool: str, files: Mapping[str, str] | InMemoryWorkspace = FILES, **arguments: Any) -> ToolResultBlock:
+async def called(tool: str, files: Mapping[str, str] | WorkspaceFS = FILES, **arguments: Any) -> ToolResultBlock:
     """The result of a call."""
-    workspace = files if isinstance(files, InMemoryWorkspace) else Ledger(dict(files))
+    workspace = Ledger(dict(files)) if isinstance(files, Mapping) else files
     toolkit = Toolkit.of(*memory_tools(lambda _: workspace, lambda: NEW_YEAR))
     call = ToolUseBlock(id="c1", name=tool, input=arguments)
     return (await run_call(toolkit, call, ToolContext(call=call))).result
@@ -98,6 +99,41 @@ async def test_an_empty_memory() -> None:
 async def test_what_cannot_be_searched_for(arguments: dict[str, Any]) -> None:
     """An error result that says why."""
     assert (await called("memory_search", **arguments)).state is ToolResultState.ERROR
+
+
+async def test_what_could_not_be_searched_is_told(tmp_path: Path) -> None:
+    """A model that finds nothing must know whether there is nothing: a memory that is no file, ledgers that lead out
+    of the workspace, or are none."""
+    files = InMemoryWorkspace({"MEMORY.md/x": "tea", "memory/2026-01-01.md": "- tea\n"})
+    result = await called("memory_search", files, query="tea")
+    assert result.text.splitlines()[-2:] == [
+        "Source: memory/2026-01-01.md#1: - tea",
+        "[Not searched: MEMORY.md (IsADirectoryError).]",
+    ]
+    result = await called("memory_search", InMemoryWorkspace({"memory": "tea"}), query="tea")
+    assert result.text.splitlines()[-1] == "[Not searched: memory (NotADirectoryError).]"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "memory").symlink_to("../out")
+    result = await called("memory_search", LocalWorkspace(tmp_path / "ws"), query="tea")
+    assert result.text == "No matching memories for: tea\n[Not searched: memory (PathRefused).]"
+    assert result.state is ToolResultState.SUCCESS
+
+
+class Locked(InMemoryWorkspace):
+    """A workspace in which there is a folder that nobody may read."""
+
+    async def list(self, path: Any = ".") -> Any:
+        """List, where one may."""
+        if str(path) == "memory/archive":
+            raise PermissionError("no")
+        return await super().list(path)
+
+
+async def test_folders_that_cannot_be_searched_are_told() -> None:
+    """By their number."""
+    result = await called("memory_search", Locked(FILES), query="tea")
+    assert result.text.endswith("\n[Not searched: folders below memory: 1.]")
 
 
 async def test_many_hits_and_long_lines() -> None:
