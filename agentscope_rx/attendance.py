@@ -25,7 +25,8 @@ async def attended(
         journal: Takes the events.
         told: Called when somebody has told the session something; None = nobody is listened to.
     """
-    session.journal, session.on_told = journal, told
+    session.journals.append(journal)
+    session.on_told = told
     work: list[Coroutine[Any, Any, None]] = [_write(session, journal)]
     if told is not None:
         work.append(_listen(session))

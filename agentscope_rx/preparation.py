@@ -14,7 +14,8 @@ from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.pulling import last
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.session import StoredSession
-from agentscope_rx.step import Emitter, Step
+from agentscope_rx.state import AgentState
+from agentscope_rx.step import Emitter, Mode, Pressed, Step
 
 
 @frozen
@@ -32,19 +33,43 @@ class PreparedRequest:
     error: Exception | None = None
 
 
-@frozen(kw_only=False)
+@frozen
 class Earlier:
     """A step of a run, as it began its request.
 
     Args:
-        step: The step.
+        state: The session's state.
+        number: Which step, from 0.
+        mode: What it is for.
+        correction: As for `Step`.
+        max_output: As for `Step`.
+        pressed: As for `Step`.
         previous_request: The request before it.
         pressure_level: How near to its limit that was.
     """
 
-    step: Step
-    previous_request: RequestDraft | None
-    pressure_level: int
+    state: AgentState
+    number: int
+    mode: Mode = Mode.NORMAL
+    correction: str = ""
+    max_output: int | None = None
+    pressed: Pressed | None = None
+    previous_request: RequestDraft | None = None
+    pressure_level: int = 0
+
+    @classmethod
+    def of(cls, step: Step) -> Earlier:
+        """A step that is at work."""
+        return cls(
+            state=step.state,
+            number=step.number,
+            mode=step.mode,
+            correction=step.correction,
+            max_output=step.max_output,
+            pressed=step.pressed,
+            previous_request=step.run.previous_request,
+            pressure_level=step.run.pressure_level,
+        )
 
 
 async def prepare(call: Call, *, earlier: Earlier | None = None) -> PreparedRequest:
@@ -54,7 +79,7 @@ async def prepare(call: Call, *, earlier: Earlier | None = None) -> PreparedRequ
         call: What would be called.
         earlier: The step whose request is prepared once more, over its own session. Default None: the first step.
     """
-    state = await call.read_state() if earlier is None else earlier.step.state
+    state = await call.read_state() if earlier is None else earlier.state
     session = StoredSession.beside(state)  # what is recorded here is seen by nobody else
     if earlier is None:
         call.take_in(session)
@@ -63,14 +88,13 @@ async def prepare(call: Call, *, earlier: Earlier | None = None) -> PreparedRequ
     first = Step(number=0, identity=identity, card=call.card, dry_run=True, run=run)
     if earlier is not None:
         run.previous_request, run.pressure_level = earlier.previous_request, earlier.pressure_level
-        again = earlier.step
         first = replace(
             first,
-            number=again.number,
-            mode=again.mode,
-            correction=again.correction,
-            max_output=again.max_output,
-            pressed=again.pressed,
+            number=earlier.number,
+            mode=earlier.mode,
+            correction=earlier.correction,
+            max_output=earlier.max_output,
+            pressed=earlier.pressed,
         )
     try:
         step = await last(call.pipeline.group("prepare").attempt(first))

@@ -75,7 +75,7 @@ class Run:
 
     def leave(self) -> None:
         """The subscriber has left, or the run has ended."""
-        self._touched("leave")
+        self._from_outside(self._leave)
 
     def cancel(self) -> None:
         """End the run at once, as if its subscriber had left."""
@@ -109,6 +109,11 @@ class Run:
         self._interrupted = True
         if self._steps is not None:
             self._steps.interrupt()
+
+    def _leave(self) -> None:
+        self._touched("leave")
+        if self._steps is not None:
+            self._steps.leave()
 
     def _stop(self, error: AgentScopeError) -> None:
         self._touched("stop")
@@ -179,13 +184,13 @@ class Run:
         """The state: loaded before, saved after, whatever happens between."""
         session = self._session = await self._call.open_session(self._identity)
         if self._witness is not None:
-            self._witness.opened(session.state)
+            self._witness.opened(session)
         try:
             async with self._attended(session):
                 await self._in_session(session, scheduler)
         finally:
             if self._witness is not None:
-                self._witness.closed(session.state)
+                self._witness.closed(session)
             await session.close()
         assert self._said is not None  # it is the last thing that happens in a session
         self._remember(self._said.result)
@@ -219,12 +224,12 @@ class Run:
             steps.give_up()
             failed = isinstance(error, Exception)
             session.end("failed" if failed else "interrupted", self._reason(error))
-            self._keep(self._at_end(error))
+            self._settle(self._at_end(error), error=error)
             await _save_after(session, error)
             raise
         session.end(_status(result.reason), SHUTDOWN if steps.was_stopped(result) else result.reason.value)
         self._said = self.emit.stamped(ev.AgentResult(result=result))
-        self._keep(self._said, self._at_end())
+        self._settle(self._said, self._at_end())
         await session.save()
 
     def _take_steps(self, session: OpenSession) -> StepLoop:
@@ -243,11 +248,14 @@ class Run:
         self._journal.take(event)
         self._hand_on(event)
 
-    def _keep(self, *events: ev.AgentEvent) -> None:
+    def _settle(self, *events: ev.AgentEvent, error: BaseException | None = None) -> None:
         """Keep the events that are told once the session is saved."""
         if self._journal is not None:
             for event in events:
                 self._journal.take(event)
+        if self._witness is not None:
+            told = events if error is None or isinstance(error, Exception) else ()
+            self._witness.settled(told, error)
 
     def _reason(self, error: BaseException) -> str:
         if isinstance(error, AgentScopeError):

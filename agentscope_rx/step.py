@@ -111,6 +111,9 @@ class Session(Protocol):
     step_id: str
     """The request that records belong to."""
 
+    step_number: int
+    """Which reasoning step of the run that is of."""
+
     async def recorded_result(self, effect: RecordedEffect, /) -> ToolResultBlock | None:
         """The result of a call that has run in another future of the session."""
         ...
@@ -372,7 +375,7 @@ class RunHandle:
     def begins(self, number: int, call_id: str) -> bool:
         """Note that the request of step `number` begins, under this id; whether it had begun before."""
         again, self._begun = self._begun == number, number
-        self._session.step_id = call_id
+        self._session.step_id, self._session.step_number = call_id, number
         return again
 
 

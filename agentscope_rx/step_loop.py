@@ -60,6 +60,10 @@ class StepLoop:
             self._ended.set_result(None)
             self._subscription.dispose()
 
+    def leave(self) -> None:
+        """Hear nothing more, before the task of the run is awake to end: it will not be asked for a result."""
+        self._subscription.dispose()
+
     def stop(self) -> None:
         """End before tools begin, or before the next step."""
         self.handle.stopping = True

@@ -5,15 +5,14 @@ An agent that has no witness pays nothing for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.runtime import Runtime
-from agentscope_rx.state import AgentState
 
 if TYPE_CHECKING:
-    from agentscope_rx.call import Call
+    from agentscope_rx.call import Call, OpenSession
     from agentscope_rx.run import Run
 
 #: How somebody outside ends a run: `interrupt` with what it has, `stop` where it can, `leave` at once.
@@ -28,8 +27,8 @@ class RunWitness(Protocol):
         """Where the run gets time, identity, chance and all that is outside of it from."""
         ...
 
-    def opened(self, state: AgentState, /) -> None:
-        """The run has its session, in this state."""
+    def opened(self, session: OpenSession, /) -> None:
+        """The run has its session."""
         ...
 
     def event(self, event: AgentEvent, deliver: Callable[[AgentEvent], None], /) -> None:
@@ -45,8 +44,17 @@ class RunWitness(Protocol):
         """Somebody outside wants the run to end."""
         ...
 
-    def closed(self, state: AgentState, /) -> None:
-        """The run leaves its session, in this state."""
+    def settled(self, events: Sequence[AgentEvent], error: BaseException | None, /) -> None:
+        """The session is about to be saved for the last time.
+
+        Args:
+            events: What the run will tell once it is.
+            error: What it fails with; None = it has its answer.
+        """
+        ...
+
+    def closed(self, session: OpenSession, /) -> None:
+        """The run leaves its session."""
         ...
 
     def ended(self, error: BaseException | None, /) -> None:

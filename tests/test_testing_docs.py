@@ -30,7 +30,7 @@ def model():
 def test_the_recipes(tmp_path: Path) -> None:
     """Each recipe runs as it stands; the fourth is recorded before a provider, and then passes without one."""
     recipes = BLOCKS.findall((ROOT / "docs" / "testing.md").read_text(encoding="utf-8"))
-    assert len(recipes) == 6
+    assert len(recipes) == 7
     (tmp_path / "conftest.py").write_text(MODEL)
     for number, recipe in enumerate(recipes, 1):
         (tmp_path / f"test_recipe_{number}.py").write_text(recipe)
@@ -44,4 +44,4 @@ def test_the_recipes(tmp_path: Path) -> None:
         recorded = subprocess.run(recording, cwd=tmp_path, env=given, capture_output=True, text=True, check=False)
     assert "1 passed" in recorded.stdout, recorded.stdout + recorded.stderr
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert "9 passed" in done.stdout, done.stdout + done.stderr
+    assert "10 passed" in done.stdout, done.stdout + done.stderr

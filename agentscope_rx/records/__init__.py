@@ -31,6 +31,7 @@ from agentscope_rx.records.told import EventsEmitted as EventsEmitted
 from agentscope_rx.records.told import InputQueued as InputQueued
 from agentscope_rx.records.told import InputsTaken as InputsTaken
 from agentscope_rx.records.told import InterruptAsked as InterruptAsked
+from agentscope_rx.records.traced import RunTraced as RunTraced
 from agentscope_rx.records.waiting import CallsConfirmed as CallsConfirmed
 from agentscope_rx.records.waiting import CallsExecuted as CallsExecuted
 from agentscope_rx.records.waiting import CallsPaused as CallsPaused

@@ -22,6 +22,7 @@ class RequestPrepared:
         call_id: The request, as events and manifest have it.
         purpose: What the model is called for.
         model: The model's name.
+        step: Which reasoning step of the run it is of, from 0; None = of none, or nobody said.
         since: The request before it, whose parts are its own where None is said of them; empty = all is said.
         system: The text of the System message; None = as in the request before.
         tools: The tools on offer, one by one.
@@ -38,6 +39,7 @@ class RequestPrepared:
     call_id: str
     purpose: Purpose
     model: str
+    step: int | None = None
     since: str = ""
     system: Part | None = None
     tools: Sequence[Part] | None = None

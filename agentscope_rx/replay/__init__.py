@@ -18,5 +18,8 @@ from agentscope_rx.replay.replaying import EventDifference as EventDifference
 from agentscope_rx.replay.replaying import Replayed as Replayed
 from agentscope_rx.replay.replaying import ReplayedRun as ReplayedRun
 from agentscope_rx.replay.replaying import replay as replay
-from agentscope_rx.replay.what_if import WhatIf as WhatIf
+from agentscope_rx.replay.session_recorder import SessionRecorder as SessionRecorder
+from agentscope_rx.replay.session_recording import SessionRecording as SessionRecording
+from agentscope_rx.replay.session_recording import record_session as record_session
 from agentscope_rx.replay.what_if import what_if as what_if
+from agentscope_rx.replay.what_if_outcome import WhatIf as WhatIf

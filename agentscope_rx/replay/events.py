@@ -26,14 +26,15 @@ class EventLines:
 
     Args:
         redaction: What is left out.
+        deltas: Whether the pieces are told at all; else only what they said together.
     """
 
-    def __init__(self, redaction: Redaction) -> None:
-        self._redaction = redaction
+    def __init__(self, redaction: Redaction, *, deltas: bool = True) -> None:
+        self._redaction, self._deltas = redaction, deltas
         self._texts: dict[tuple[str, str], list[str]] = {}
 
-    def data(self, event: AgentEvent) -> Mapping[str, object]:
-        """An event as plain data."""
+    def data(self, event: AgentEvent) -> Mapping[str, object] | None:
+        """An event as plain data; None where it is not told."""
         fields = cast("dict[str, object]", from_json(event.to_json()))
         for name in _OF_THE_RUN:
             fields.pop(name, None)
@@ -41,6 +42,8 @@ class EventLines:
         block = (type.removesuffix(_DELTA).removesuffix(_END).removesuffix(_TEXT), _block_of(fields))
         if type.endswith(_DELTA) and isinstance(fields.get("delta"), str):
             self._texts.setdefault(block, []).append(str(fields.pop("delta")))
+            if not self._deltas:
+                return None
         elif type.endswith(_END) and (pieces := self._texts.pop(block, None)) is not None:
             fields["text"] = "".join(pieces)
         return cast("Mapping[str, object]", self._redaction.data(fields))

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 from agentscope_rx.agent import Agent
 from agentscope_rx.builder import AgentBuilder
-from agentscope_rx.call import Call
+from agentscope_rx.call import Call, OpenSession
 from agentscope_rx.differences import Difference
 from agentscope_rx.errors import ReplayMismatch
 from agentscope_rx.events import AgentEvent
@@ -22,7 +22,8 @@ from agentscope_rx.portal import refuse_running_loop
 from agentscope_rx.replay.calls import answers_of, messages_from, output_of
 from agentscope_rx.replay.events import without_figures
 from agentscope_rx.replay.reading import Line, RecordedCall, Recording
-from agentscope_rx.replay.recorder import AFRESH, RecordedRun, Recorder
+from agentscope_rx.replay.recorded_run import RecordedRun
+from agentscope_rx.replay.recorder import AFRESH, Recorder
 from agentscope_rx.replay.redaction import DEFAULT_RULES, Redaction, SecretRule
 from agentscope_rx.replay.serving import Replaying, ServedRun
 from agentscope_rx.requests import ModelRequest
@@ -259,10 +260,10 @@ class _RecordedAgain:
         """What the run gets, written down on its way."""
         return self._recorded.runtime
 
-    def opened(self, state: AgentState, /) -> None:
+    def opened(self, session: OpenSession, /) -> None:
         """The run has its session."""
-        self._served.opened(state)
-        self._recorded.opened(state)
+        self._served.opened(session)
+        self._recorded.opened(session)
 
     def event(self, event: AgentEvent, deliver: Callable[[AgentEvent], None], /) -> None:
         """The run tells its subscriber of something."""
@@ -272,9 +273,13 @@ class _RecordedAgain:
         """Somebody wants the run to end."""
         self._recorded.touched(how)
 
-    def closed(self, state: AgentState, /) -> None:
+    def settled(self, events: Sequence[AgentEvent], error: BaseException | None, /) -> None:
+        """The session is about to be saved."""
+        self._recorded.settled(events, error)
+
+    def closed(self, session: OpenSession, /) -> None:
         """The run leaves its session."""
-        self._recorded.closed(state)
+        self._recorded.closed(session)
 
     def ended(self, error: BaseException | None, /) -> None:
         """The run is over."""
@@ -282,7 +287,7 @@ class _RecordedAgain:
         self._recorded.ended(error)
 
 
-def offline(builder: BuilderT, replaying: Witness) -> BuilderT:
+def offline(builder: BuilderT, replaying: Witness | None) -> BuilderT:
     """A builder whose agents touch nothing outside."""
     runtime = Runtime().seen_through(afresh=AFRESH)
     return builder.runtime(runtime).state_store(InMemoryStore()).witnessed_by(replaying)

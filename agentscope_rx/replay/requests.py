@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 from agentscope_rx.blocks import ContextBlock, by_priority, system_order, transient_order
-from agentscope_rx.differences import Difference
 from agentscope_rx.digests import digest_of
 from agentscope_rx.draft import Change, RequestDraft
 from agentscope_rx.frozen import frozen
@@ -21,6 +20,8 @@ from agentscope_rx.wire import from_json, to_json
 #: Id and digest of an item.
 Item: TypeAlias = tuple[str, str]
 ZONES: Final = ("system", "tools", "conversation", "transient", "references")
+#: Those whose items are blocks.
+BLOCK_ZONES: Final = ("system", "transient", "references")
 _NOT_SENT: Final = ("timestamp", "usage")
 _REMEMBERED: Final = 4_096
 
@@ -60,10 +61,11 @@ class Itemizer:
 
     Args:
         redaction: What is left out.
+        zones: Which zones are looked at; the others are as if they were empty.
     """
 
-    def __init__(self, redaction: Redaction) -> None:
-        self._redaction = redaction
+    def __init__(self, redaction: Redaction, *, zones: Sequence[str] = ZONES) -> None:
+        self._redaction, self._looked_at = redaction, zones
         self._measure: Measure[tuple[Item, ...]] = _MessageItems(self._message_digest)
         self._blocks: dict[tuple[str, str, str | None], str] = {}
         self._tools: dict[int, tuple[ToolSpec, str]] = {}
@@ -75,24 +77,51 @@ class Itemizer:
             step: The step whose request it is.
             request: The request.
         """
-        draft = step.draft
-        zones: dict[str, tuple[Item, ...]] = {
-            "system": self._block_items(system_order(draft.system)),
-            "tools": tuple((tool.name, self._tool_digest(tool)) for tool in draft.tools),
-            "conversation": draft.conversation.measure(self._measure),
-            "transient": self._block_items(transient_order(draft.transient)),
-            "references": self._block_items(by_priority(draft.references)),
-        }
         return RequestItems(
             purpose=request.purpose,
             model=step.card.name,
             step=step.number,
-            zones=zones,
-            options=self._options(draft.options),
+            zones=self.zones(step.draft),
+            options=self._options(step.draft.options),
             layout=digest_of(self._redaction.text(_layout(request)).encode()),
-            operators=dict(_operators(step.changes)),
+            operators=dict(operators_of(step.changes)),
             asker=step.run.running,
         )
+
+    def zones(self, draft: RequestDraft) -> Mapping[str, tuple[Item, ...]]:
+        """The items of a draft, by zone."""
+        return {zone: self._zone(draft, zone) if zone in self._looked_at else () for zone in ZONES}
+
+    def new_items(
+        self, draft: RequestDraft, items: RequestItems, before: RequestItems | None, known: set[str]
+    ) -> Iterator[Mapping[str, object]]:
+        """The items that nobody has written yet, as lines of a recording say them.
+
+        Args:
+            draft: The request.
+            items: Its items.
+            before: The request before it; what both begin with is not looked at.
+            known: The digests of what was written; what is new is added.
+        """
+        for zone in ZONES:
+            kept = 0 if before is None else common(before.zones[zone], items.zones[zone])
+            for id, digest in items.zones[zone][kept:]:
+                if digest not in known:
+                    known.add(digest)
+                    yield {"zone": zone, "digest": digest, "value": self.value(draft, zone, id)}
+
+    def _zone(self, draft: RequestDraft, zone: str) -> tuple[Item, ...]:
+        match zone:
+            case "system":
+                return self._block_items(system_order(draft.system))
+            case "tools":
+                return tuple((tool.name, self._tool_digest(tool)) for tool in draft.tools)
+            case "conversation":
+                return draft.conversation.measure(self._measure)
+            case "transient":
+                return self._block_items(transient_order(draft.transient))
+            case _:
+                return self._block_items(by_priority(draft.references))
 
     def value(self, draft: RequestDraft, zone: str, id: str) -> object:
         """An item of a draft, as it is recorded.
@@ -171,7 +200,7 @@ def _found(items: Iterator[Any]) -> Iterator[Any]:
     raise KeyError("there is no such item")
 
 
-def _operators(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
+def operators_of(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
     """Who was the last to change each item."""
     for change in changes:
         yield change.item_id, change.operator
@@ -242,80 +271,3 @@ def common(old: Sequence[Item], new: Sequence[Item]) -> int:
     if old == new[: len(old)]:
         return len(old)
     return next((at for at, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
-
-
-# -- compared -----------------------------------------------------------------------------------------------
-
-
-def differences_between(
-    before: RequestItems,
-    after: RequestItems,
-    *,
-    old: Callable[[str, Item], object],
-    new: Callable[[str, Item], object],
-) -> tuple[Difference, ...]:
-    """In what two requests differ.
-
-    Args:
-        before: The older one.
-        after: The newer one.
-        old: Looks an item of the older one up, by zone.
-        new: Looks an item of the newer one up.
-    """
-    found: list[Difference] = []
-    for name in ("purpose", "model"):
-        a, b = str(getattr(before, name)), str(getattr(after, name))
-        if a != b:
-            asker = after.asker if before.purpose == "reasoning" else before.asker
-            found.append(Difference(zone="request", item=name, kind="changed", before=a, after=b, operator=asker))
-    for zone in ZONES:
-        found += _zone_differences(zone, before, after, old, new)
-    found += _option_differences(before.options, after.options)
-    if not found and before.layout != after.layout:
-        found.append(Difference(zone="layout", item="texts around the items", kind="changed"))
-    return tuple(found)
-
-
-def _zone_differences(
-    zone: str,
-    before: RequestItems,
-    after: RequestItems,
-    old: Callable[[str, Item], object],
-    new: Callable[[str, Item], object],
-) -> Iterator[Difference]:
-    first, second = dict(before.zones[zone]), dict(after.zones[zone])
-    for id, digest in first.items():
-        operator = after.operators.get(id, before.operators.get(id, ""))
-        if id not in second:
-            text = _shown(old(zone, (id, digest)))
-            yield Difference(zone=zone, item=id, kind="removed", operator=operator, before=text)
-        elif second[id] != digest:
-            texts = {"before": _shown(old(zone, (id, digest))), "after": _shown(new(zone, (id, second[id])))}
-            yield Difference(zone=zone, item=id, kind="changed", operator=operator, **texts)
-    for id, digest in second.items():
-        if id not in first:
-            text = _shown(new(zone, (id, digest)))
-            yield Difference(zone=zone, item=id, kind="added", operator=after.operators.get(id, ""), after=text)
-    kept, stays = [id for id in first if id in second], [id for id in second if id in first]
-    for id in (b for a, b in zip(kept, stays, strict=True) if a != b):
-        yield Difference(zone=zone, item=id, kind="moved", operator=after.operators.get(id, ""))
-
-
-def _option_differences(before: Mapping[str, object], after: Mapping[str, object]) -> Iterator[Difference]:
-    for name in sorted(before.keys() | after.keys()):
-        a, b = before.get(name), after.get(name)
-        if a != b:
-            texts = {"before": to_json(a).decode(), "after": to_json(b).decode()}
-            yield Difference(zone="options", item=name, kind="changed", operator="assemble_request", **texts)
-
-
-def _shown(value: object) -> str:
-    """An item as a text of several lines."""
-    if isinstance(value, Mapping):
-        fields = cast("Mapping[str, object]", value)
-        if isinstance(fields.get("text"), str):
-            return str(fields["text"])
-        return "\n".join(f"{name}: {_shown(each)}" for name, each in fields.items() if each not in (None, "", {}, []))
-    if isinstance(value, list):
-        return "\n".join(map(_shown, cast("list[object]", value)))
-    return value if isinstance(value, str) else to_json(value).decode()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar, cast
 
-from agentscope_rx.call import Call
+from agentscope_rx.call import Call, OpenSession
 from agentscope_rx.differences import Difference
 from agentscope_rx.errors import AgentShuttingDown, ReplayMismatch
 from agentscope_rx.events import AgentEvent, AgentResult
@@ -19,11 +19,11 @@ from agentscope_rx.replay.codecs import chunk_from, error_from, outcome_from, pr
 from agentscope_rx.replay.events import EventLines
 from agentscope_rx.replay.reading import Asked, Line, RecordedCall, Recording
 from agentscope_rx.replay.redaction import Redaction
-from agentscope_rx.replay.requests import Item, Itemizer, RequestItems, differences_between
+from agentscope_rx.replay.request_differences import differences_between
+from agentscope_rx.replay.requests import Item, Itemizer, RequestItems
 from agentscope_rx.requests import Model, ModelChunk, ModelRequest
 from agentscope_rx.run import Run
 from agentscope_rx.runtime import Runtime
-from agentscope_rx.state import AgentState
 from agentscope_rx.step import Step
 from agentscope_rx.task_state import PlanModeContextState
 from agentscope_rx.tools import ToolContext
@@ -80,33 +80,39 @@ class ServedRun:
         self.told: list[Mapping[str, object]] = []
         self.result: Msg | None = None
         self.error: BaseException | None = None
-        self._lines = EventLines(replaying.redaction)
+        self._lines = EventLines(replaying.redaction, deltas=recorded.line["deltas"])
+        self._events = 0
         self._touches = deque(recorded.touches)
         self._timer: asyncio.TimerHandle | None = None
         self._touch_later()
 
     # -- as a witness ---------------------------------------------------------------------------------------
 
-    def opened(self, state: AgentState, /) -> None:
+    def opened(self, session: OpenSession, /) -> None:
         """The run has its session."""
         self.clock.move(self.recorded.opened_at)
 
     def event(self, event: AgentEvent, deliver: Callable[[AgentEvent], None], /) -> None:
         """The run tells its subscriber of something."""
-        self.told.append(self._lines.data(event))
+        self._events += 1
+        if (data := self._lines.data(event)) is not None:
+            self.told.append(data)
         if isinstance(event, AgentResult):
             self.result = event.result
         if isinstance(manifest := getattr(event, "value", {}).get("context_manifest"), ContextManifest):
             self.manifests.append(manifest)
         deliver(event)
         touches = self._touches
-        while touches and touches[0]["inside"] and touches[0]["events"] == len(self.told):
+        while touches and touches[0]["inside"] and touches[0]["events"] == self._events:
             self._touch()
 
     def touched(self, how: Touch, /) -> None:
         """Somebody wants the run to end: who replays it does."""
 
-    def closed(self, state: AgentState, /) -> None:
+    def settled(self, events: Sequence[AgentEvent], error: BaseException | None, /) -> None:
+        """The session is about to be saved."""
+
+    def closed(self, session: OpenSession, /) -> None:
         """The run leaves its session."""
 
     def ended(self, error: BaseException | None, /) -> None:

@@ -15,6 +15,7 @@ from agentscope_rx.session.intake import messages_of as messages_of
 from agentscope_rx.session.intake import take_in as take_in
 from agentscope_rx.session.intake import uncertain_calls as uncertain_calls
 from agentscope_rx.session.journal import EventJournal as EventJournal
+from agentscope_rx.session.journal import Journal as Journal
 from agentscope_rx.session.log import Projection as Projection
 from agentscope_rx.session.log import SessionLog as SessionLog
 from agentscope_rx.session.log_record import LogRecord as LogRecord

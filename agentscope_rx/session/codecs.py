@@ -21,6 +21,8 @@ from agentscope_rx.wire import to_json, write
 
 #: The type of the records of requests.
 REQUEST: Final = "request/prepared"
+#: The type of the records of what came into a run and out of it.
+TRACED: Final = "run/traced"
 #: What an older version of a payload has to become to be the next one's.
 Upgrade: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -152,6 +154,14 @@ def _encode_request(record: rec.RequestPrepared) -> bytes:
     return to_json({each.name: getattr(record, each.name) for each in fields(record)})  # type: ignore[reportArgumentType]
 
 
+def _encode_traced(record: rec.RunTraced) -> bytes:
+    return b'{"lines":' + to_json(record.lines) + b"}"
+
+
+def _decode_traced(payload: Mapping[str, Any], _: AgentState) -> rec.RunTraced:
+    return rec.RunTraced(payload["lines"])
+
+
 def _decode_request(payload: Mapping[str, Any], _: AgentState) -> rec.RequestPrepared:
     return rec.RequestPrepared(**payload)
 
@@ -201,6 +211,14 @@ _BUILT_IN: Final = (
     plain("inbox/rejected", rec.CommandRejected),
     plain("inbox/taken", rec.InputsTaken),
     plain("events/emitted", rec.EventsEmitted, required=False, silent=True),
+    Codec(
+        type=TRACED,
+        record=rec.RunTraced,
+        encode=_encode_traced,
+        decode=_decode_traced,
+        required=False,
+        silent=True,
+    ),
 )
 _by_type: Final[dict[str, Codec]] = {codec.type: codec for codec in _BUILT_IN}
 _by_class: Final[dict[type, Codec]] = {codec.record: codec for codec in _BUILT_IN}

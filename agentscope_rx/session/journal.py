@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from agentscope_rx.events import (
     AgentEvent,
@@ -14,10 +14,25 @@ from agentscope_rx.events import (
     ToolCallDelta,
     ToolResultTextDelta,
 )
+from agentscope_rx.records import EventsEmitted
+from agentscope_rx.state import Record
 from agentscope_rx.wire import from_json
 
 Delta: TypeAlias = TextBlockDelta | ThinkingBlockDelta | ToolCallDelta | ToolResultTextDelta
 _DELTAS: Final = (TextBlockDelta, ThinkingBlockDelta, ToolCallDelta, ToolResultTextDelta)
+
+
+class Journal(Protocol):
+    """What is taken down beside a session's records, and becomes one of them whenever records are written."""
+
+    @property
+    def filled(self) -> bool:
+        """Whether something was taken down that is in no record yet."""
+        ...
+
+    def record(self) -> Record:
+        """What was taken down since the last one."""
+        ...
 
 
 class EventJournal:
@@ -40,11 +55,11 @@ class EventJournal:
         with self._lock:
             self._taken.append(event)
 
-    def drained(self) -> tuple[Mapping[str, object], ...]:
+    def record(self) -> EventsEmitted:
         """All that was taken, as plain data; deltas of one block that follow one another are one."""
         with self._lock:
             taken, self._taken = self._taken, []
-        return tuple(_data_of(event) for event in merged(taken))
+        return EventsEmitted(tuple(_data_of(event) for event in merged(taken)))
 
 
 def merged(events: Iterable[AgentEvent]) -> Iterator[AgentEvent]:

@@ -50,6 +50,11 @@ class SessionLog:
     def __init__(self, store: SessionStore, key: SessionKey) -> None:
         self._store, self._key = store, key
 
+    @property
+    def key(self) -> SessionKey:
+        """The session."""
+        return self._key
+
     async def read_after(self, seq: int, limit: int = 1_000) -> Sequence[LogRecord]:
         """The records behind a number, at most `limit`; none where the log ends before.
 

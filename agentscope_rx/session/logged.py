@@ -16,13 +16,13 @@ from agentscope_rx.logs import logger
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import ToolResultBlock
 from agentscope_rx.past import RecordedEffect
-from agentscope_rx.records import EventsEmitted, RecoveryApplied, RequestPrepared, RunEnded, RunStarted
+from agentscope_rx.records import RecoveryApplied, RequestPrepared, RunEnded, RunStarted
 from agentscope_rx.records.told import TOLD
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.session.folding import FoldCache, Folded, checkpoint_json, fold, fold_whole, is_checkpoint
 from agentscope_rx.session.forking import Branch, recorded_result
-from agentscope_rx.session.journal import EventJournal
+from agentscope_rx.session.journal import Journal
 from agentscope_rx.session.lineage import mark_of, records
 from agentscope_rx.session.log_record import Origin, written
 from agentscope_rx.state import AgentState, Record
@@ -91,14 +91,16 @@ class LoggedSession:
         self, folded: Folded, lease: Lease, *, store: SessionStore, runtime: Runtime, cache: FoldCache, holder: Holder
     ) -> None:
         self._folded, self._state, self._lease = folded, folded.state, lease
+        #: The state with which it was opened.
+        self.found = folded.state
         self._store, self._runtime, self._cache, self._holder = store, runtime, cache, holder
         self._requests = folded.request_writer()
         self._noted: list[tuple[Record, Origin]] = []
         self._writing = asyncio.Lock()
         self._lost: Exception | None = None
         self._renewing = asyncio.create_task(self._keep_lease())
-        self.step_id = ""
-        self.journal: EventJournal | None = None
+        self.step_id, self.step_number = "", 0
+        self.journals: list[Journal] = []
         self.on_told: Callable[[], None] | None = None
         self.recovery = self._recovered()
 
@@ -140,8 +142,7 @@ class LoggedSession:
     @property
     def pending(self) -> bool:
         """Whether something is noted that is not in the log, or never will be."""
-        journal = self.journal
-        return bool(self._noted) or self._lost is not None or (journal is not None and journal.filled)
+        return bool(self._noted) or self._lost is not None or any(each.filled for each in self.journals)
 
     async def recorded_result(self, effect: RecordedEffect, /) -> ToolResultBlock | None:
         """The result of a call that has run in another future of the session; None where nobody knows it."""
@@ -156,7 +157,9 @@ class LoggedSession:
     def note_request(self, request: ModelRequest, model: str, manifest: ContextManifest | None, /) -> None:
         """Note a request that goes to a model."""
         if self._holder.requests:
-            self.record(self._requests.record_of(request, model, manifest, self._state.context))
+            record = self._requests.record_of(request, model, manifest, self._state.context)
+            of_step = request.purpose == "reasoning"
+            self.record(replace(record, step=self.step_number) if of_step else record)
 
     async def begin_from(self, branch: Branch) -> AgentState:
         """Begin the session as a fork, and save it.
@@ -244,7 +247,7 @@ class LoggedSession:
         async with self._writing:
             if self._lost is not None:
                 raise self._lost
-            self._note_events()
+            self._note_journals()
             noted, self._noted = self._noted, []
             try:
                 await self._append(noted, self._state)
@@ -270,9 +273,10 @@ class LoggedSession:
             self._fold_on(state, last, bodies[-1])
             return
 
-    def _note_events(self) -> None:
-        if self.journal is not None and (events := self.journal.drained()):
-            self.record(EventsEmitted(events))
+    def _note_journals(self) -> None:
+        for journal in self.journals:
+            if journal.filled:
+                self.record(journal.record())
 
     async def _catch_up(self) -> None:
         async with self._writing:

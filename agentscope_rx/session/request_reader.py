@@ -31,6 +31,7 @@ class LoggedRequest:
         run_id: The run.
         turn_id: The turn.
         model: The model's name.
+        step: Which reasoning step of the run it is of, from 0; None = of none, or nobody said.
         request: The request, without `additional_headers` and `additional_query`, and without what is secret in
             `additional_body` by its name: a log holds no keys.
         manifest: Its account, as `ContextManifest.for_log` gives it; None = nobody gave one.
@@ -41,6 +42,7 @@ class LoggedRequest:
     run_id: str
     turn_id: str
     model: str
+    step: int | None = None
     request: ModelRequest
     manifest: Mapping[str, Any] | None = None
 
@@ -77,6 +79,7 @@ class RequestReader:
             run_id=record.run_id,
             turn_id=record.turn_id,
             model=asked.model,
+            step=asked.step,
             request=request,
             manifest=asked.manifest,
         )

@@ -85,7 +85,9 @@ class StoredSession:
         cache: StateCache,
         policy: ConflictPolicy = ConflictPolicy.FAIL,
     ) -> None:
-        self.step_id, self.recovery = "", None
+        self.step_id, self.step_number, self.recovery = "", 0, None
+        #: The state with which it was opened.
+        self.found = state
         self._state = self._saved = state
         self._version = version
         self._key, self._store, self._cache, self._policy = key, store, cache, policy

@@ -76,7 +76,7 @@ class MemorySession:
 
     def __init__(self, state: AgentState) -> None:
         self._state = state
-        self.step_id = ""
+        self.step_id, self.step_number = "", 0
         self.records: list[Record] = []
         self.asked: list[ModelRequest] = []
 

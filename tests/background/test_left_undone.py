@@ -118,7 +118,7 @@ def test_what_a_journal_gives_away() -> None:
     for n in range(3):
         journal.take(TextBlockDelta(id=f"d{n}", reply_id="r", block_id="b", delta=str(n)))
     journal.take(TextBlockDelta(id="d9", reply_id="r", block_id="c", delta="other"))
-    kept = journal.drained()
+    kept = journal.record().events
     assert [(each["id"], each["type"]) for each in kept] == [
         ("e1", "AGENT_START"),
         ("e2", "CUSTOM"),
@@ -127,4 +127,4 @@ def test_what_a_journal_gives_away() -> None:
         ("d9", "TEXT_BLOCK_DELTA"),
     ]
     assert kept[1]["value"] == {"it": [["…"]]}
-    assert (kept[3]["delta"], journal.drained()) == ("012", ())
+    assert (kept[3]["delta"], journal.record().events) == ("012", ())

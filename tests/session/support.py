@@ -46,6 +46,7 @@ from agentscope_rx.records import (
     ResultsRecorded,
     RunEnded,
     RunStarted,
+    RunTraced,
     SessionForked,
     SessionRewound,
     StateReplaced,
@@ -128,6 +129,7 @@ SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
             call_id="call2",
             purpose="reasoning",
             model="m",
+            step=3,
             since="call1",
             tail=[{"value": {"role": "USER"}}, {"hash": "ab12"}],
             conversation=[{"from": "u1", "count": 2}, {"shown": [{"hash": "cd34"}]}],
@@ -168,6 +170,7 @@ SAMPLES: Final[Sequence[tuple[AgentState, Record]]] = (
     (TOLD, CommandBegun("k1", "run1")),
     (TOLD, CommandRejected("k1", "CRASHED")),
     (TOLD, InputsTaken(("i1",), (said("more"),))),
+    (TALK, RunTraced([{"type": "reached", "at": 0.25, "name": "source/a", "value": {"blocks": [], "failure": None}}])),
     (TALK, EventsEmitted(({"type": "TEXT_BLOCK_DELTA", "replyId": "r1", "blockId": "text", "delta": "words"},))),
 )
 
