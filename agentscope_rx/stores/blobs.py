@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from agentscope_rx.errors import StateConflict
@@ -19,6 +19,15 @@ class BlobStore(Protocol):
 
     async def get_blob(self, space: str, name: str, /) -> Stored | None:
         """What is stored under a name; None where nothing is."""
+        ...
+
+    async def get_blobs(self, space: str, names: Sequence[str], /) -> Mapping[str, Stored]:
+        """What is stored under several names, in one request; names under which nothing is are left out.
+
+        Args:
+            space: Whose they are.
+            names: The names: as many as may be held in memory at once, with what is under them.
+        """
         ...
 
     async def blob_version(self, space: str, name: str, /) -> int:

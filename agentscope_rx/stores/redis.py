@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Final, TypeVar
@@ -235,6 +235,18 @@ class RedisStore:
         key = self._blob(space, name)
         version, body = await to_the_end(self._ask(lambda client: client.hmget(key, "version", "body")))
         return None if version is None else Stored(body, int(version))
+
+    async def get_blobs(self, space: str, names: Sequence[str], /) -> Mapping[str, Stored]:
+        """The bytes under several names; see `BlobStore`."""
+
+        def ask(client: Any) -> Awaitable[Any]:
+            pipeline = client.pipeline(transaction=False)
+            for name in names:
+                pipeline.hmget(self._blob(space, name), "version", "body")
+            return pipeline.execute()
+
+        found = zip(names, await to_the_end(self._ask(ask)), strict=True)
+        return {name: Stored(body, int(version)) for name, (version, body) in found if version is not None}
 
     async def blob_version(self, space: str, name: str, /) -> int:
         """Their version; see `BlobStore`."""

@@ -192,6 +192,12 @@ class SqlStore:
 
         return await self._transact(lambda connection: sql_blobs.get(connection, space, name))
 
+    async def get_blobs(self, space: str, names: Sequence[str], /) -> Mapping[str, Stored]:
+        """The bytes under several names; see `BlobStore`."""
+        from agentscope_rx.stores import sql_blobs
+
+        return await self._transact(lambda connection: sql_blobs.get_all(connection, space, names))
+
     async def blob_version(self, space: str, name: str, /) -> int:
         """Their version; see `BlobStore`."""
         from agentscope_rx.stores import sql_blobs

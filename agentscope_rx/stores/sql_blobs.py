@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -18,6 +18,12 @@ async def get(connection: AsyncConnection, space: str, name: str) -> Stored | No
     query = select(BLOBS.c.version, BLOBS.c.body).where(BLOBS.c.space == space, BLOBS.c.name == name)
     row = (await connection.execute(query)).first()
     return None if row is None else Stored(bytes(row.body), row.version)
+
+
+async def get_all(connection: AsyncConnection, space: str, names: Sequence[str]) -> Mapping[str, Stored]:
+    """The bytes under several names."""
+    query = select(BLOBS.c.name, BLOBS.c.version, BLOBS.c.body).where(BLOBS.c.space == space, BLOBS.c.name.in_(names))
+    return {row.name: Stored(bytes(row.body), row.version) for row in await connection.execute(query)}
 
 
 async def version(connection: AsyncConnection, space: str, name: str) -> int:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import ceil
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from agentscope_rx.errors import StateConflict, WorkspaceError
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.runtime import Clock, SystemClock
 from agentscope_rx.stores.blobs import BlobStore
 from agentscope_rx.stores.keys import check_identifier, folder_name
-from agentscope_rx.stores.store import ABSENT
+from agentscope_rx.stores.store import ABSENT, Stored
 from agentscope_rx.wire import from_json, to_json
 from agentscope_rx.workspace.conditions import (
     DEFAULT_MAX_READ_BYTES,
@@ -24,15 +24,21 @@ from agentscope_rx.workspace.conditions import (
 )
 from agentscope_rx.workspace.filesystem import FileContent, FileStat
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
+from agentscope_rx.workspace.text import binary_type
 from agentscope_rx.workspace.tree import FileNode, FileTree
 
 T = TypeVar("T")
+_File: TypeAlias = tuple[WorkspacePath, FileNode[str]]
 #: Where the tree lies: what files and directories there are, and which blobs hold the contents.
 _INDEX: Final = "index"
 _FORM: Final = 1
 #: How long a piece of a content is: databases and servers dislike larger ones, and parts are read by pieces.
 _PIECE: Final = 1024 * 1024
 _OWN_BYTES: Final = 16
+#: How many pieces one request asks for at most, and how many bytes the contents have that a search asks for at once.
+_PIECES_AT_ONCE: Final = 8
+_FILES_AT_ONCE: Final = 200
+_BYTES_AT_ONCE: Final = _PIECES_AT_ONCE * _PIECE
 
 
 class StoredWorkspace:
@@ -155,6 +161,17 @@ class StoredWorkspace:
         check_writable(path, "moved", read_only=self._read_only)
         await to_the_end(self._change(lambda tree: tree.move(inside, new, self._now(), if_match=if_match)))
 
+    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
+        """Tell which files may hold a text, by reading many in one request; see `FindsText`."""
+        tree = await self._tree()
+        files = [(path, tree.files[path]) for path in paths if path in tree.files]
+        found = [path for path, node in files if node.size > _BYTES_AT_ONCE]
+        for some in _batches([(path, node) for path, node in files if node.size <= _BYTES_AT_ONCE]):
+            names = [name for _, node in some for name, _ in _pieces(node)]
+            blobs = await self._store.get_blobs(self._space, names)
+            found += [path for path, node in some if _may_hold(node, blobs, text)]
+        return found
+
     # -- contents -------------------------------------------------------------------------------------------
 
     async def _write(self, path: WorkspacePath, data: bytes, if_match: str | None, create_only: bool) -> str:
@@ -179,13 +196,13 @@ class StoredWorkspace:
 
     async def _part(self, node: FileNode[str], offset: int, length: int) -> bytes | None:
         """A part of a content; None if it is there no more."""
+        names = [name for name, start in _pieces(node) if start + _PIECE > offset and start < offset + length]
         found: list[bytes] = []
-        for name, start in _pieces(node):
-            if start + _PIECE > offset and start < offset + length:
-                piece = await self._store.get_blob(self._space, name)
-                if piece is None:
-                    return None
-                found.append(piece.body)
+        for some in (names[at : at + _PIECES_AT_ONCE] for at in range(0, len(names), _PIECES_AT_ONCE)):
+            pieces = await self._store.get_blobs(self._space, some)
+            if len(pieces) < len(some):
+                return None
+            found += [pieces[name].body for name in some]
         first = offset % _PIECE
         return b"".join(found)[first : first + length]
 
@@ -229,6 +246,28 @@ class StoredWorkspace:
 def _pieces(node: FileNode[str]) -> Iterator[tuple[str, int]]:
     """The names of the blobs of a content, and where in it each begins."""
     return ((f"{node.content}/{number}", number * _PIECE) for number in range(ceil(node.size / _PIECE)))
+
+
+def _batches(files: Sequence[_File]) -> Iterator[Sequence[_File]]:
+    """Files that are read together."""
+    some, size = list[_File](), 0
+    for path, node in files:
+        if some and (size + node.size > _BYTES_AT_ONCE or len(some) == _FILES_AT_ONCE):
+            yield some
+            some, size = [], 0
+        some.append((path, node))
+        size += node.size
+    if some:
+        yield some
+
+
+def _may_hold(node: FileNode[str], blobs: Mapping[str, Stored], text: bytes) -> bool:
+    """Whether a content holds a text or is binary; also where it is there no more, so that its reader is told."""
+    names = [name for name, _ in _pieces(node)]
+    if any(name not in blobs for name in names):
+        return True
+    data = b"".join(blobs[name].body for name in names)
+    return text in data or binary_type(data) is not None
 
 
 def _bytes_of(tree: FileTree[str]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,7 @@ from agentscope_rx.stores.store import Stored
 from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.testing.workspace_conformance import check_workspace
 from agentscope_rx.workspace import IsolationScope, SessionFiles, StoredWorkspace, WorkspaceFS
+from agentscope_rx.workspace.search import search_text
 from tests.stores.places import store_at
 
 _numbers = count(1)
@@ -70,7 +71,10 @@ async def test_blobs_are_replaced_by_who_knows_them(stored: Callable[[], Any]) -
         await store.put_blob("s", "nothing", b"x", expected_version=1)
     assert await store.get_blob("s", "a") == Stored(b"", 2)
     assert await store.get_blob("other", "a") is None
-    await other.delete_blobs("s", ["a", "nothing"])
+    await store.put_blob("s", "A", b"large", expected_version=0)
+    assert await store.get_blobs("s", ["A", "nothing", "a"]) == {"A": Stored(b"large", 1), "a": Stored(b"", 2)}
+    assert await store.get_blobs("s", []) == {}
+    await other.delete_blobs("s", ["a", "A", "nothing"])
     assert await store.blob_version("s", "a") == 0
 
 
@@ -142,11 +146,11 @@ async def test_who_reads_a_file_that_is_replaced_gets_the_new_one(stored: Callab
         def __getattr__(self, name: str) -> Any:
             return getattr(store, name)
 
-        async def get_blob(self, space: str, name: str) -> Any:
-            if name != "index" and not self.replaced:
+        async def get_blobs(self, space: str, names: Sequence[str]) -> Any:
+            if not self.replaced:
                 self.replaced = True
                 await other.write("a.txt", b"new")
-            return await store.get_blob(space, name)
+            return await store.get_blobs(space, names)
 
     slow: Any = Slow()
     assert (await StoredWorkspace(slow, "w").read("a.txt")).data == b"new"
@@ -155,6 +159,33 @@ async def test_who_reads_a_file_that_is_replaced_gets_the_new_one(stored: Callab
     await store.delete_blobs(other._space, [f"{node.content}/0"])  # type: ignore[reportPrivateUsage]
     with pytest.raises(WorkspaceError, match="missing"):
         await other.read("a.txt")
+
+
+async def test_a_search_asks_for_many_files_at_once(stored: Callable[[], Any]) -> None:
+    """A request a file, or two, would make a search of hundreds take seconds; what it finds is the same."""
+    store, asked = stored(), list[str]()
+
+    class Counting:
+        """The store, and what it is asked."""
+
+        def __getattr__(self, name: str) -> Any:
+            asked.append(name)
+            return getattr(store, name)
+
+    counting: Any = Counting()
+    workspace = StoredWorkspace(counting, "w")
+    sizes = {"large": 9_000_000, "middle": 3_000_000, "empty": 0}
+    files = {f"d{n % 2}/{n}.txt": b"needle" if n % 50 == 0 else b"hay" for n in range(250)}
+    files |= {f"z/{name}": b"x" * size + b"needle" * bool(size) for name, size in sizes.items()}
+    for path, data in files.items():
+        await workspace.write(path, data)
+    asked.clear()
+    result = await search_text(workspace, "needle")
+    assert {str(match.path) for match in result.matches} == {path for path, data in files.items() if b"needle" in data}
+    assert len(asked) < 50, asked
+    asked.clear()
+    assert (await search_text(workspace, "nothing")).matches == ()
+    assert len(asked) < 20, asked
 
 
 async def test_a_write_that_is_refused_leaves_nothing(stored: Callable[[], Any]) -> None:
