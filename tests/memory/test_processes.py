@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.memory.flushing import flush_at_once
+
 CALLS = 15
 
 
@@ -21,13 +20,7 @@ async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path, users: 
     mark = f'{{"at": "{datetime.now(UTC).isoformat()}", "ledgers": {{}}}}'
     (tmp_path / "memory" / ".consolidation_state").write_text(mark)
     names = ("one", "two", "three")
-    started = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.memory.flushing", str(tmp_path), name, str(CALLS), *users, cwd=ROOT
-        )
-        for name in names
-    ]
-    assert [await each.wait() for each in started] == [0, 0, 0]
+    await flush_at_once(f"folder {tmp_path}", names, CALLS, *users)
     (folder,) = {ledger.parent for ledger in tmp_path.rglob("*.md")}
     assert (folder == tmp_path / "memory") is not bool(users)
     ledgers = sorted(folder.glob("*.md"))

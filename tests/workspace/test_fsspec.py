@@ -30,6 +30,7 @@ from agentscope_rx.workspace import FileKind, FsspecWorkspace, WorkspaceFS, fssp
 from agentscope_rx.workspace.fsspec_objects import ObjectDrive, S3Drive
 from agentscope_rx.workspace.search import search_text
 from tests.buckets import Bucket, S3Server, in_memory
+from tests.stores.places import Reachable
 from tests.workspace.places import at
 
 _numbers = count(1)
@@ -379,8 +380,7 @@ async def test_two_users_never_see_each_other(s3: S3Server) -> None:
     workspace = s3.bucket().workspace()
     with pytest.raises(InvalidOption, match="share the workspace"):
         HarnessAgent.builder(name="a", model=model, workspace=workspace, state_store=InMemoryStore()).build()
-    store: Any = Elsewhere()
-    builder = HarnessAgent.builder(name="a", model=model, workspace=workspace, state_store=store)
+    builder = HarnessAgent.builder(name="a", model=model, workspace=workspace, state_store=Reachable())
     alice, bob = (RuntimeContext(user_id=name, session_id="s") for name in ("alice", "bob"))
     async with builder.build() as agent:
         assert "execute" not in agent.options.all_tools.names
@@ -388,9 +388,3 @@ async def test_two_users_never_see_each_other(s3: S3Server) -> None:
         assert await names(agent.files(alice)) == ["n"]
         assert await names(agent.files(bob)) == []
         assert (await agent.files(alice).read("n/a.txt")).data == b"needle"
-
-
-class Elsewhere(InMemoryStore):
-    """A store that says it is not of this machine."""
-
-    local = False
