@@ -285,6 +285,9 @@ class HarnessBuilder(AgentBuilder["HarnessAgent", HarnessOptions]):
         It is only read, and what the model writes goes to the workspace, unless `project_writable` says otherwise.
         Where the workspace lies in it, that is not seen through it.
 
+        All users share it, and a shell is not containment: commands of one user can read and change whatever is in the
+        folder, what others have put there and a workspace that lies in it among it. See `disable_shell_tool`.
+
         Raises:
             InvalidOption: The path is blank. When the agent is built: there is no such folder.
         """

@@ -216,6 +216,20 @@ async def test_a_project_is_written_to_where_that_was_said(tmp_path: Path) -> No
         await agent.files(BOB).read("memory/note.md")
 
 
+async def test_commands_in_a_shared_project_reach_what_others_have(tmp_path: Path) -> None:
+    """As README, docs/workspaces.md and `project` say: a shell is not containment."""
+    agent = agent_on(
+        tmp_path / ".agentscope/workspace",
+        call("write_file", path="secret.txt", content="needle"),
+        "kept",
+        call("execute", command="cat .agentscope/workspace/.agentscope-isolated/users/*/secret.txt"),
+        project=tmp_path,
+    )
+    await agent.call("Keep it.", ALICE)
+    await agent.call("Look.", BOB)
+    assert results(agent) == ["Exit code: 0\n\nneedle"]
+
+
 async def test_a_workspace_inside_of_the_project_is_not_seen_through_it(tmp_path: Path) -> None:
     """Or else the files of all users would be."""
     (tmp_path / "app.py").write_text("code")
