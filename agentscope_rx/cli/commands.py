@@ -20,7 +20,6 @@ from agentscope_rx.cli.fork import fork as begin_fork
 from agentscope_rx.cli.outputs import say
 from agentscope_rx.cli.plain import one_line
 from agentscope_rx.cli.run import NAME, RunOptions
-from agentscope_rx.cli.run import run as run_task
 from agentscope_rx.context.policy import ContextPolicy
 
 _CODES: Final = (
@@ -30,6 +29,7 @@ _CODES: Final = (
 _RUN_DEFAULTS: Final = RunOptions()
 _DEMO_DEFAULTS: Final = DemoOptions()
 _REPLAY_DEFAULTS: Final = of_replay.ReplayOptions()
+_WHAT_IF_DEFAULTS: Final = of_replay.WhatIfOptions()
 _SESSIONS_DEFAULTS: Final = of_sessions.SessionsOptions()
 _Flat = Parameter(name="*")  # the fields of a dataclass as options
 
@@ -54,7 +54,7 @@ async def run(task: str, /, *, options: Annotated[RunOptions, _Flat] = _RUN_DEFA
         task: What to do, in your words.
         options: How.
     """
-    return await settled(run_task(task, options), debug=options.debug)
+    return await settled(of_replay.run_task(task, options), debug=options.debug)
 
 
 @app.command
@@ -109,15 +109,20 @@ _ReplayFlat = Annotated[of_replay.ReplayOptions, _Flat]
 
 
 @app.command
-async def record(file: Path, task: str, /, *, options: Annotated[RunOptions, _Flat] = _RUN_DEFAULTS) -> int:
+async def record(
+    file: Path, task: str | None = None, /, *, options: Annotated[RunOptions, _Flat] = _RUN_DEFAULTS
+) -> int:
     """Do a task as `run` does, and record it, for `replay` and `what-if`; secrets are left out.
+
+    Without a task, a session whose runs were made with --replayable becomes the recording.
 
     Args:
         file: The recording; an earlier one is replaced.
         task: What to do, in your words.
         options: As for `run`.
     """
-    return await settled(of_replay.record(file, task, options), debug=options.debug)
+    work = of_replay.record_log(file, options) if task is None else of_replay.record(file, task, options)
+    return await settled(work, debug=options.debug)
 
 
 @app.command
@@ -134,27 +139,35 @@ async def replay(file: Path, /, *, update: bool = False, options: _ReplayFlat = 
 
 @app.command(name="what-if")
 async def what_if(
-    file: Path,
+    file: Path | None = None,
     /,
     *,
+    session: str | None = None,
     step: int,
     run: int = 0,
     max_input_tokens: int = 0,
     reserved_output_tokens: int = 0,
-    options: _ReplayFlat = _REPLAY_DEFAULTS,
+    options: Annotated[of_replay.WhatIfOptions, _Flat] = _WHAT_IF_DEFAULTS,
 ) -> int:
-    """Prepare a recorded request once more with another budget, and show what it would hold; no model is asked.
+    """Prepare a request of the past once more with another budget, and show what it would hold; no model is asked.
 
     Args:
-        file: The recording.
+        file: The recording; left out for a session.
+        session: The session, whose log has the request.
         step: Which reasoning step, from 0.
-        run: Which run of the recording, from 0; the first if left out.
+        run: Which run, from 0, or from the end, from -1; the first if left out.
         max_input_tokens: How many tokens the request may have; what the window allows if left out.
         reserved_output_tokens: How many tokens are kept free for the answer; the default if left out.
-        options: Which agent was recorded.
+        options: Which agent it was, and for a session where that is.
     """
     policy = ContextPolicy(max_input_tokens=max_input_tokens, reserved_output_tokens=reserved_output_tokens)
-    work = of_replay.what_if_file(file, options, step=step, run=run, policy=policy)
+    if (file is None) is (session is None):
+        say("error: say either which recording, or by --session ID which session")
+        return ExitCode.USAGE
+    if file is not None:
+        work = of_replay.what_if_file(file, options, step=step, run=run, policy=policy)
+    else:
+        work = of_replay.what_if_session(str(session), options, step=step, run=run, policy=policy)
     return await settled(work, debug=options.debug)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from inspect import isroutine
@@ -15,11 +16,13 @@ from agentscope_rx.cli.exit_codes import ExitCode
 from agentscope_rx.cli.outputs import say
 from agentscope_rx.cli.plain import one_line
 from agentscope_rx.cli.run import RunOptions, checked, run, stored_builder
+from agentscope_rx.cli.sessions import SessionsOptions, check_there, key_of, store_of
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.errors import ConfigError, InvalidOption, ReplayMismatch, RunError
 from agentscope_rx.frozen import frozen
-from agentscope_rx.replay import Recorder, Recording, replay, what_if
+from agentscope_rx.replay import Recorder, Recording, SessionRecorder, record_session, replay, what_if
 from agentscope_rx.requests import ModelChunk, ModelRequest
+from agentscope_rx.session import SessionLog
 
 _TASK: Final = "options"
 _MODEL: Final = "model"
@@ -27,7 +30,7 @@ _MODEL: Final = "model"
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions:
-    """The options of `replay` and `what-if`.
+    """The options of `replay`.
 
     Args:
         builder: The agent, as MODULE:NAME of a builder or of a function that makes one; the one of `record`, with the
@@ -37,6 +40,30 @@ class ReplayOptions:
 
     builder: str | None = None
     debug: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhatIfOptions(SessionsOptions):
+    """The options of `what-if`.
+
+    Args:
+        builder: The agent, as MODULE:NAME of a builder or of a function that makes one; the one of the command line if
+            left out.
+    """
+
+    builder: str | None = None
+
+
+async def run_task(task: str, options: RunOptions) -> ExitCode:
+    """Do a task; errors as of `run`.
+
+    Args:
+        task: What to do.
+        options: How, and whether the log of its session becomes one that `record_log` can make a recording of.
+    """
+    if not options.replayable:
+        return await run(task, options)
+    return await run(task, options, prepared=SessionRecorder(note=_noted(task, options)).watch)
 
 
 async def record(file: Path, task: str, options: RunOptions) -> ExitCode:
@@ -51,6 +78,74 @@ async def record(file: Path, task: str, options: RunOptions) -> ExitCode:
         ConfigError: The task or an option is wrong.
         AgentScopeError: The run failed; it is recorded all the same.
     """
+    try:
+        async with Recorder(file, note=_noted(task, options)) as recorder:
+            return await run(task, options, prepared=recorder.watch)
+    except OSError as error:
+        raise InvalidOption("FILE", str(file), f"cannot be written ({error})") from error
+
+
+async def record_log(file: Path, options: RunOptions) -> ExitCode:
+    """Make a recording of a session whose runs were replayable.
+
+    Args:
+        file: The recording.
+        options: Which session, and where.
+
+    Raises:
+        ConfigError: No session is named, there is none of this name, or no run of it was replayable.
+    """
+    if options.session is None:
+        raise ConfigError("say what is to be done, or by --session ID which session is to become a recording")
+    log = await _log_of(options.session, SessionsOptions(workspace=options.workspace, user=options.user))
+    try:
+        recorded = await record_session(log, file)
+    except InvalidOption as error:
+        raise ConfigError(f"session {options.session!r} holds no run that was made with --replayable") from error
+    except OSError as error:
+        raise InvalidOption("FILE", str(file), f"cannot be written ({error})") from error
+    _print(str(recorded))
+    return ExitCode.DONE
+
+
+async def what_if_session(
+    session: str, options: WhatIfOptions, *, step: int, run: int, policy: ContextPolicy
+) -> ExitCode:
+    """Prepare a request of a session once more, and say what that changes; arguments as of `what_if_file`."""
+    log = await _log_of(session, options)
+    builder = await _builder_of(log, options) if options.builder is None else _imported(options.builder)
+    try:
+        outcome = await asyncio.to_thread(what_if, log, builder, step=step, run=run, policy=policy)
+    except ReplayMismatch as mismatch:
+        _print(str(mismatch))
+        say("error: this agent is not the one of the session; --builder MODULE:NAME says whose it is")
+        return ExitCode.FAILED
+    _print(str(outcome))
+    return ExitCode.DONE
+
+
+async def _log_of(session: str, options: SessionsOptions) -> SessionLog:
+    store, key = store_of(options), key_of(session, options)
+    await check_there(store, key)
+    return SessionLog(store, key)
+
+
+async def _builder_of(log: SessionLog, options: WhatIfOptions) -> AgentBuilder[Any, Any]:
+    """The agent of the command line, with the model that the session has asked."""
+    asked = None
+    async with aclosing(log.requests()) as requests:
+        async for each in requests:
+            asked = each if each.request.purpose == "reasoning" else asked
+    if asked is None:
+        raise InvalidOption("--session", log.key.session_id, "its log holds no request to a model")
+    account = asked.manifest or {}
+    window = account.get("window") if account.get("windowOrigin") == "given" else None
+    model = _NotAsked(name=asked.model, context_window=window, max_output_tokens=None, json_schema=False)
+    return stored_builder(model, RunOptions(workspace=options.workspace))
+
+
+def _noted(task: str, options: RunOptions) -> Mapping[str, object]:
+    """What makes the agent of a task again."""
     model = resolved("--model", checked(task, options))
     facts = {
         "name": model.name,
@@ -58,12 +153,7 @@ async def record(file: Path, task: str, options: RunOptions) -> ExitCode:
         "max_output_tokens": model.max_output_tokens,
         "json_schema": bool(getattr(model, "json_schema", False)),
     }
-    note = {_TASK: {**asdict(options), "workspace": str(options.workspace)}, _MODEL: facts}
-    try:
-        async with Recorder(file, note=note) as recorder:
-            return await run(task, options, prepared=recorder.watch)
-    except OSError as error:
-        raise InvalidOption("FILE", str(file), f"cannot be written ({error})") from error
+    return {_TASK: {**asdict(options), "workspace": str(options.workspace)}, _MODEL: facts}
 
 
 async def replay_file(file: Path, options: ReplayOptions, *, update: bool) -> ExitCode:
@@ -88,7 +178,7 @@ async def replay_file(file: Path, options: ReplayOptions, *, update: bool) -> Ex
     return ExitCode.DONE if replayed.same or update else ExitCode.FAILED
 
 
-async def what_if_file(file: Path, options: ReplayOptions, *, step: int, run: int, policy: ContextPolicy) -> ExitCode:
+async def what_if_file(file: Path, options: WhatIfOptions, *, step: int, run: int, policy: ContextPolicy) -> ExitCode:
     """Prepare a recorded request once more, and say what that changes.
 
     Args:
@@ -120,7 +210,7 @@ def _print(text: str) -> None:
     print("\n".join(one_line(line) for line in text.splitlines()), flush=True)
 
 
-def _builder(file: Path, options: ReplayOptions) -> AgentBuilder[Any, Any]:
+def _builder(file: Path, options: ReplayOptions | WhatIfOptions) -> AgentBuilder[Any, Any]:
     """The agent that is asked for, else the one of `record`."""
     if options.builder is not None:
         return _imported(options.builder)

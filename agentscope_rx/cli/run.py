@@ -58,6 +58,7 @@ class RunOptions:
         allow: A rule that lets calls run, as TOOL or TOOL(CONTENT); may be repeated.
         deny: A rule that never lets calls run, such as 'read_file(secrets/**)'; may be repeated.
         ask: A rule that has you asked; may be repeated.
+        replayable: Keep in the session all that `record FILE --session ID` needs to make a recording of it later.
     """
 
     model: str | None = None
@@ -72,6 +73,7 @@ class RunOptions:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
+    replayable: bool = False
 
 
 def _as_it_is(builder: HarnessBuilder) -> HarnessBuilder:

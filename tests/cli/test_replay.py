@@ -72,6 +72,44 @@ def test_what_if_shows_another_budget(serve: Serve, folder: Path, tmp_path: Path
     assert "steps 0 to 1" in capsys.readouterr().err
 
 
+def test_a_session_becomes_a_recording(serve: Serve, folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    """Runs that were replayable are one later, in whatever process; others are not, and it is said how."""
+    provider = serve([*STORY, text("Once more: beta."), text("And again.")])
+    run = ["run", "--model", MODEL, "--quiet", "--session"]
+    assert main([*run, "s", "Which one is it?", "--replayable"]) == 0
+    assert main([*run, "s", "Say it again.", "--replayable"]) == 0
+    assert main([*run, "other", "And now?"]) == 0
+    capsys.readouterr()
+    file = tmp_path / "session.jsonl"
+    assert main(["record", str(file), "--session", "s"]) == 0
+    assert capsys.readouterr().out == f"{file}: 2 runs\n"
+    assert main(["replay", str(file)]) == 0
+    assert capsys.readouterr().out.endswith("2 runs, 3 requests\nall as recorded\n")
+    assert main(["record", str(file), "--session", "other"]) == 2
+    assert "--replayable" in capsys.readouterr().err
+    assert main(["record", str(file), "--session", "nobody"]) == 2
+    assert main(["record", str(file)]) == 2
+    assert len(provider.requests) == 4
+
+
+def test_what_if_looks_into_any_session(serve: Serve, folder: Path, capsys: Captured) -> None:
+    """Without an option of the run, and without a key; by another agent it is refused."""
+    serve(STORY)
+    assert main(["run", "Which one is it?", "--model", MODEL, "--quiet", "--session", "s"]) == 0
+    capsys.readouterr()
+    what_if = ["what-if", "--session", "s", "--step", "1"]
+    assert main(what_if) == 0
+    assert "dropped 0, added 0, changed 0" in capsys.readouterr().out
+    assert main([*what_if, "--run", "-1", "--max-input-tokens", "300"]) == 0
+    assert "it would be refused" in capsys.readouterr().out
+    assert main([*what_if, "--builder", "tests.cli.test_replay:other_agent"]) == 1
+    out, err = capsys.readouterr()
+    assert "system_prompt" in out
+    assert "--builder" in err
+    assert main(["what-if", "--session", "nobody", "--step", "0"]) == 2
+    assert main(["what-if", "--step", "0"]) == 2
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["replay", "none.jsonl"], ["replay", "none.jsonl", "--builder", "nowhere:x"], ["what-if", "none.jsonl"]],
