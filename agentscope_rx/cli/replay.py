@@ -14,15 +14,16 @@ from typing import Any, Final, cast
 from agentscope_rx.builder import AgentBuilder, resolved
 from agentscope_rx.cli.exit_codes import ExitCode
 from agentscope_rx.cli.outputs import say
-from agentscope_rx.cli.plain import one_line
+from agentscope_rx.cli.plain import harmless_json, one_line
 from agentscope_rx.cli.run import RunOptions, checked, run, stored_builder
 from agentscope_rx.cli.sessions import SessionsOptions, check_there, key_of, store_of
 from agentscope_rx.context.policy import ContextPolicy
 from agentscope_rx.errors import ConfigError, InvalidOption, ReplayMismatch, RunError
 from agentscope_rx.frozen import frozen
-from agentscope_rx.replay import Recorder, Recording, SessionRecorder, record_session, replay, what_if
+from agentscope_rx.replay import Recorder, Recording, SessionRecorder, WhatIf, record_session, replay, what_if
 from agentscope_rx.requests import ModelChunk, ModelRequest
 from agentscope_rx.session import SessionLog
+from agentscope_rx.wire import to_json
 
 _TASK: Final = "options"
 _MODEL: Final = "model"
@@ -120,7 +121,7 @@ async def what_if_session(
         _print(str(mismatch))
         say("error: this agent is not the one of the session; --builder MODULE:NAME says whose it is")
         return ExitCode.FAILED
-    _print(str(outcome))
+    _print_outcome(outcome, options)
     return ExitCode.DONE
 
 
@@ -196,7 +197,7 @@ async def what_if_file(file: Path, options: WhatIfOptions, *, step: int, run: in
         outcome = await asyncio.to_thread(what_if, file, builder, step=step, run=run, policy=policy)
     except ReplayMismatch as mismatch:
         return _differs(mismatch)
-    _print(str(outcome))
+    _print_outcome(outcome, options)
     return ExitCode.DONE
 
 
@@ -208,6 +209,20 @@ def _differs(mismatch: ReplayMismatch) -> ExitCode:
 
 def _print(text: str) -> None:
     print("\n".join(one_line(line) for line in text.splitlines()), flush=True)
+
+
+def _print_outcome(outcome: WhatIf, options: WhatIfOptions) -> None:
+    if not options.json:
+        _print(str(outcome))
+        return
+    line = {
+        "step": outcome.step,
+        "before": outcome.before.to_data(full=True),
+        "after": outcome.after.to_data(full=True),
+        "error": None if outcome.error is None else str(outcome.error),
+        "notes": outcome.notes,
+    }
+    print(harmless_json(to_json(line).decode()), flush=True)
 
 
 def _builder(file: Path, options: ReplayOptions | WhatIfOptions) -> AgentBuilder[Any, Any]:

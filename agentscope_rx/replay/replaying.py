@@ -162,7 +162,7 @@ def replay(
     recording = Recording.read(path)
     redaction = Redaction(rules)
     replaying = Replaying(recording, lenient=update, redaction=redaction)
-    recorder = Recorder(path, rules=rules) if update else None
+    recorder = Recorder(path, rules=rules, note=recording.note) if update else None
     driver = Driver(replaying, builder, context, recorder)
     try:
         seconds = run_virtual(driver.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,9 @@ def test_a_session_becomes_a_recording(serve: Serve, folder: Path, tmp_path: Pat
     file = tmp_path / "session.jsonl"
     assert main(["record", str(file), "--session", "s"]) == 0
     assert capsys.readouterr().out == f"{file}: 2 runs\n"
-    assert main(["replay", str(file)]) == 0
+    assert main(["replay", str(file), "--update"]) == 0
+    assert "2 runs, 3 requests\nall as recorded\n" in capsys.readouterr().out
+    assert main(["replay", str(file)]) == 0  # it is known still whose it is
     assert capsys.readouterr().out.endswith("2 runs, 3 requests\nall as recorded\n")
     assert main(["record", str(file), "--session", "other"]) == 2
     assert "--replayable" in capsys.readouterr().err
@@ -102,6 +105,10 @@ def test_what_if_looks_into_any_session(serve: Serve, folder: Path, capsys: Capt
     assert "dropped 0, added 0, changed 0" in capsys.readouterr().out
     assert main([*what_if, "--run", "-1", "--max-input-tokens", "300"]) == 0
     assert "it would be refused" in capsys.readouterr().out
+    assert main([*what_if, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["before"]["items"] == shown["after"]["items"]
+    assert (shown["step"], shown["error"], shown["notes"]) == (1, None, [])
     assert main([*what_if, "--builder", "tests.cli.test_replay:other_agent"]) == 1
     out, err = capsys.readouterr()
     assert "system_prompt" in out
