@@ -127,3 +127,12 @@ def test_the_recorded_run_replays(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout == next(block for block in blocks("text") if block.startswith("step 0: system"))
     assert done.stderr == ""
+
+
+def test_the_session_becomes_a_recording(tmp_path: Path) -> None:
+    """Its program serves a session, makes a recording of it and asks what if, and prints what it says."""
+    program = next(block for block in blocks("python") if "SessionRecorder()" in block)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == next(block for block in blocks("text") if block.startswith("alice.jsonl"))
+    assert done.stderr == ""
