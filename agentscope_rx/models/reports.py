@@ -134,7 +134,7 @@ def _decoded(text: str, names: str) -> object:
         try:
             return from_json(body)
         except (ValueError, RecursionError):
-            pass
+            pass  # it may be a dict of Python, which is tried next; what is neither is only text
     is_python = bool(names) and body.startswith(("{", "[", "b'")) and not _ODD_ESCAPE.search(body)
     if not is_python or len(body) > _WRAPPED_LIMIT:
         return None

@@ -359,7 +359,7 @@ async def _kept(store: SessionStore, acquiring: Awaitable[Lease]) -> Lease:
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        with suppress(Exception):
+        with suppress(Exception):  # nobody waits for the lease, or for why there is none; one that is kept runs out
             await to_the_end(_given_back(store, task))
         raise
 

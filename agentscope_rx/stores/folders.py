@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from agentscope_rx.errors import StoreUnavailable
+from agentscope_rx.logs import logger
 from agentscope_rx.stores.keys import NOBODY, SessionKey, folder_name, identifier_of, is_whole, user_folder
 from agentscope_rx.stores.store import ANYBODY, Anybody
 
@@ -21,6 +23,7 @@ STATE, LOG, LEASE = "state.json", "log.jsonl", "lease.json"
 _LOCK: Final = "lock"
 _KEY: Final = "key.json"  # where the names of the folders do not say the ids
 _DELETED: Final = ".deleted-"
+_NOT_EMPTY: Final = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})  # the user has others, or it is gone
 _POLL: Final = 0.002  # seconds between two looks at a lock that somebody has: about as long as a verb holds it
 
 
@@ -165,8 +168,9 @@ def remove(folder: Path) -> bool:
     shutil.rmtree(grave)
     try:
         folder.parent.rmdir()
-    except OSError:
-        pass  # the user has others
+    except OSError as error:
+        if error.errno not in _NOT_EMPTY:  # the session is gone all the same, and a name of the user is left
+            logger().warning("user_folder_kept", folder=folder.parent.name, error=type(error).__name__)
     return there
 
 

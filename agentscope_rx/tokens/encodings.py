@@ -219,7 +219,7 @@ def build(names: Sequence[str], encodings: Encodings) -> None:
         try:
             encodings.load(name)
         except EncodingUnavailable:
-            pass  # logged when it was tried
+            pass  # a warning in the log since it was tried, and counts are approximate
 
 
 # -- small steps --------------------------------------------------------------------------------------------

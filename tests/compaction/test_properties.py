@@ -133,6 +133,8 @@ def test_calls_that_wait_stay(history: History, name: str, budget: int) -> None:
     """With open calls too: each stays where it is, and is not answered."""
     (after,) = shortened(history, [name], budget)
     hold(history, after)
+    assert after.open_calls == history.open_calls
+    assert [each.id for each in after if each.open_calls] == [each.id for each in history if each.open_calls]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -360,8 +360,11 @@ def test_no_damage_is_another_error(sample: tuple[AgentState, Record], data: st.
             break
         inner = inner[key]
     inner[key] = data.draw(_JSON)
+    after = None
     with suppress(LogUnreadable, *([UndoRefused] if isinstance(record, CompactionUndone) else [])):
-        LogRecord.from_json(json.dumps(body).encode()).applied_to(before)
+        after = LogRecord.from_json(json.dumps(body).encode()).applied_to(before)
+    assert after is None or type(after) is AgentState
+    assert LogRecord.from_json(written(1, record, ORIGIN)).applied_to(before) is not None  # undamaged it is read
 
 
 def test_an_error_shows_nothing_of_what_was_said() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentscope_rx.errors import StoreUnavailable
+from agentscope_rx.errors import AgentClosed, StoreUnavailable
 from agentscope_rx.events import Custom
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.runtime import Runtime
@@ -128,7 +128,8 @@ async def by_closing(agent: ReActAgent, after: float) -> None:
     task = asyncio.create_task(watch(agent, "go", ALICE))
     await asyncio.sleep(after)
     await agent.close()
-    await task
+    error = (await task).error
+    assert error is None or isinstance(error, AgentClosed)  # who comes too late is told
 
 
 def whole_run() -> float:

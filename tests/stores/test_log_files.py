@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import logging
 import os
@@ -289,6 +290,27 @@ async def test_a_lock_that_is_never_released_is_not_waited_for_ever(store: JsonF
     assert await store.read_after(KEY, 0) == (b"1",)
     with pytest.raises(InvalidOption, match="timeout"):
         JsonFileStore(root, timeout=0)
+
+
+@pytest.mark.parametrize(("number", "warned"), [(errno.ENOTEMPTY, []), (errno.EACCES, ["user_folder_kept"])])
+async def test_the_folder_of_a_user_that_stays(
+    store: JsonFileStore,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    warned: list[str],
+) -> None:
+    """The session is deleted either way. That the user has others is usual; any other reason is a warning."""
+
+    def refuse(path: Path) -> None:
+        raise OSError(number, "no")
+
+    await written(store, [b"1"])
+    monkeypatch.setattr(Path, "rmdir", refuse)
+    with caplog.at_level(logging.WARNING, "agentscope_rx"):
+        assert await store.delete(KEY)
+    assert [record.msg for record in caplog.records] == warned
+    assert list(await store.read_after(KEY, 0)) == []
 
 
 async def test_a_lock_of_another_folder_is_none(

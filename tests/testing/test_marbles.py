@@ -106,8 +106,15 @@ async def test_a_diagram_without_an_end_is_watched_for_as_long_as_it_is() -> Non
 def test_a_diagram_is_what_it_draws(middle: str, end: str) -> None:
     """Invariant: what is made of a diagram compares equal to it, second by second."""
 
+    kinds = {"|": "completed", "#": "error"}
+    drawn = [(float(at), kinds.get(mark, "next")) for at, mark in enumerate(middle + end) if mark != "-"]
+
     async def main() -> None:
         await assert_marbles(marbles(middle + end), middle + end, ticks=True)
+        recorded = record(marbles(middle + end))
+        await asyncio.sleep(20)
+        assert [(signal.time, signal.kind) for signal in recorded.signals] == drawn
+        assert recorded.values == [mark for mark in middle if mark != "-"]
 
     run_virtual(main)
 

@@ -78,8 +78,9 @@ def test_real_host_is_refused(attempt: Callable[[], object], host: str):
 
 async def test_asyncio_client_is_refused_by_name():
     """A client on asyncio that is given a name gets the refusal itself."""
-    with forbid_real_requests(), pytest.raises(RealRequestRefused):
+    with forbid_real_requests(), pytest.raises(RealRequestRefused) as refused:
         await get("http://model.example/")
+    assert refused.value.host == "model.example"
 
 
 @pytest.mark.parametrize("url", [f"http://{FAR}/", f"http://[{FAR6}]/"])
@@ -91,8 +92,9 @@ async def test_asyncio_client_is_refused_by_address(url: str):
 
 async def test_event_loop_connection_is_refused():
     """`asyncio.open_connection` raises the refusal itself, not an OSError that a retry would swallow."""
-    with forbid_real_requests(), pytest.raises(RealRequestRefused):
+    with forbid_real_requests(), pytest.raises(RealRequestRefused) as refused:
         await asyncio.open_connection(FAR, 443)
+    assert refused.value.host == FAR
 
 
 async def test_this_machine_is_free():
