@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TypeAlias
 
-from agentscope_rx.errors import InvalidOption, PathRefused, WorkspaceConflict
+from agentscope_rx.errors import ConformanceFailed, InvalidOption, PathRefused, WorkspaceConflict
 from agentscope_rx.testing._rules import refused, require
 from agentscope_rx.workspace.filesystem import FileKind, WorkspaceFS
 
@@ -49,7 +49,16 @@ async def check_workspace(make: MakeWorkspace) -> None:
     """
     for check in _CHECKS:
         async with make(_FILES) as workspace:
-            await check(workspace)
+            await _hold(check, workspace)
+
+
+async def _hold(check: Callable[[WorkspaceFS], Awaitable[None]], workspace: WorkspaceFS) -> None:
+    try:
+        await check(workspace)
+    except ConformanceFailed:
+        raise
+    except Exception as error:
+        raise ConformanceFailed(f"a verb raised what no rule allows: {error!r}") from error
 
 
 async def _reads_whole_files(workspace: WorkspaceFS) -> None:
