@@ -183,10 +183,11 @@ class MemoryKeeper:
             room = self._room(aside) // 2  # for the file, and for what comes to it
             work = Consolidation(
                 config=self.config,
-                ask=lambda rules, prompt: self._answer(_with_rules(aside, rules), worded_text(aside, prompt)),
+                ask=lambda rules, prompt: self._answer(_with_rules(aside, rules), prompt),
                 now=now,
                 room=room,
                 tokens_of=lambda text: text_tokens(text, counter),
+                worded=lambda text: worded_text(aside, text),
             )
             ledgers, archived = await work.run(files), await work.archive(files)
         if ledgers or archived:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from agentscope_rx.compaction.prompt import quoted
 from agentscope_rx.frozen import frozen
 from agentscope_rx.memory.config import MemoryConfig
-from agentscope_rx.memory.facts import without_known
+from agentscope_rx.memory.facts import in_own_words, without_known
 from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, Taken, Watermark, Whole
 from agentscope_rx.memory.prompts import consolidation_request, consolidation_rules, too_long
 
@@ -40,6 +40,7 @@ class Consolidation:
         now: When it begins.
         room: How many tokens of facts fit into one request, and how many of the file.
         tokens_of: What a text costs.
+        worded: How a text is worded for the model: what is redacted for it stays in the file as it is.
     """
 
     config: MemoryConfig
@@ -47,6 +48,7 @@ class Consolidation:
     now: datetime
     room: int
     tokens_of: Callable[[str], int]
+    worded: Callable[[str], str]
 
     async def run(self, files: MemoryFiles) -> int:
         """Take in what is new in the ledgers.
@@ -112,7 +114,8 @@ class Consolidation:
             before = await files.whole(MEMORY_FILE)
             if self._is_too_large(before):
                 raise ConsolidationRefused("memory_too_large")
-            if await _replaced(files, before, await self._answer(before.text, facts)):
+            text = in_own_words(await self._answer(before.text, facts), before.text, self.worded)
+            if await _replaced(files, before, text):
                 return
         raise ConsolidationRefused("rewritten_meanwhile")
 
@@ -125,7 +128,7 @@ class Consolidation:
         most, note = min(self.config.consolidation_max_tokens, int(self.room / _TOLERANCE)), list[str]()
         for _ in range(_TRIES):
             rules = consolidation_rules(self.config.consolidation_prompt, most)
-            text = await self.ask(rules, "\n\n".join((consolidation_request(memory, facts), *note)))
+            text = await self.ask(rules, self.worded("\n\n".join((consolidation_request(memory, facts), *note))))
             if not text:
                 raise ConsolidationRefused("empty")
             tokens = self.tokens_of(text)

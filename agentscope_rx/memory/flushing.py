@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Final
 from weakref import WeakValueDictionary
 
-from agentscope_rx.compactions import is_summary
 from agentscope_rx.history import Exchange
 from agentscope_rx.memory.facts import without_known
 from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, instant, ledger_path
@@ -75,7 +74,7 @@ class Waiting:
             if any(message.id == message_id for message in exchange.messages):
                 fresh = fresh[at + 1 :]
                 break
-        return [each for each in fresh if each.id in self._wanted and not is_summary(each.messages[0])]
+        return [each for each in fresh if each.id in self._wanted]
 
 
 class MemoryGates:

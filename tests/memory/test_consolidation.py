@@ -14,6 +14,8 @@ import pytest
 
 from agentscope_rx.errors import ServerFailed
 from agentscope_rx.harness_builder import HarnessBuilder
+from agentscope_rx.operators import text_operator
+from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.testing import a_runtime, text
 from agentscope_rx.workspace import LocalWorkspace
 from tests.cases import case
@@ -158,7 +160,7 @@ async def test_what_is_written_fits_into_the_next_request() -> None:
     """A model with a small window is told of a smaller file, so that it can be merged another time."""
     files = Ledger({YESTERDAY: "- met Bo\n"}, due=True)
     whole = "- a fact of six words each\n" * 1_000
-    writer = Writer([whole[:20_000], whole[:5_000], "- all"], context_window=6_000)
+    writer = Writer([whole[:15_000], whole[:5_000], "- all"], context_window=6_000)
     agent = merging(writer, files, memory={"consolidation_min_gap": timedelta(0)}).build()
     await heard(agent)
     assert len((await files.text("MEMORY.md")).strip()) == len(whole[:5_000].strip())
@@ -193,6 +195,20 @@ async def test_no_gap_is_after_each_call() -> None:
         await agent.call("go", ALICE)
         await finished(agent)
     assert len(writer.requests) == 2
+
+
+@virtual
+async def test_one_at_a_time_merges_the_facts() -> None:
+    """The next finds nothing to do, where both were due at once."""
+    files, writer = Ledger({YESTERDAY: "- met Bo\n"}, due=True), Writer(["- one", "- two"])
+    agent = merging(writer, files, memory={"consolidation_min_gap": timedelta(0)}).build()
+    writer.hold()
+    for session in ("s1", "s2"):
+        await agent.call("go", RuntimeContext(session_id=session))
+    await until(lambda: writer.asked > 0)
+    writer.let_go.set()
+    await finished(agent)
+    assert len(writer.requests) == 1
 
 
 @virtual
@@ -240,6 +256,20 @@ async def test_ledgers_that_are_long_are_taken_in_by_rounds() -> None:
     assert told(events, "memory_consolidation") == [{"ledgers": 2, "archived": 0}]
 
 
+@virtual
+async def test_no_line_is_cut_to_fill_a_request() -> None:
+    """What little room one ledger leaves is not filled with half a line of the next."""
+    ledgers = {
+        f"memory/2025-12-{day:02}.md": f"- fact {day} of which there is more to say\n" * 9 for day in range(1, 31)
+    }
+    files = Ledger(ledgers, due=True)
+    writer = Writer(["- all"] * 40, context_window=3_500)
+    await heard(merging(writer, files).build())
+    assert len(writer.requests) > 2
+    read = [line for prompt in prompts(writer) for line in prompt.splitlines() if line.startswith("- fact")]
+    assert sorted(read) == sorted("".join(ledgers.values()).splitlines())
+
+
 @pytest.mark.parametrize("name", ["notes.md", "2025-13-01.md", "2025-12-31.txt", ".2025-12-31.md"])
 @virtual
 async def test_other_files_are_no_ledgers(name: str) -> None:
@@ -249,6 +279,17 @@ async def test_other_files_are_no_ledgers(name: str) -> None:
     await heard(merging(writer, files, memory={"daily_file_retention_days": 1}).build())
     assert writer.requests == []
     assert await files.text(f"memory/{name}") == "- met Bo\n"
+
+
+async def test_a_link_is_no_ledger(tmp_path: Path) -> None:
+    """What it leads to may be anything; it is neither read nor moved."""
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "notes.md").write_text("- of somebody\n")
+    (tmp_path / "memory" / "2025-01-01.md").symlink_to("../notes.md")
+    writer = Writer()
+    await heard(merging(writer, LocalWorkspace(tmp_path)).build())
+    assert writer.requests == []
+    assert (tmp_path / "memory" / "2025-01-01.md").is_symlink()
 
 
 # -- the archive --------------------------------------------------------------------------------------------
@@ -264,6 +305,19 @@ async def test_old_days_move_to_the_archive() -> None:
     assert await files.text("memory/2025-12-21.md") == ""
     assert await files.text("memory/2025-12-22.md") == "- young\n"
     assert list(json.loads(await files.text(WATERMARK))["ledgers"]) == ["memory/2025-12-22.md"]
+
+
+@virtual
+async def test_what_is_taken_in_in_part_does_not_move() -> None:
+    """A ledger that is longer than what is read at once is archived when the last of it was."""
+    lines = [f"- fact number {number} of many\n" for number in range(1_500)]
+    files = Ledger({"memory/2025-01-01.md": "".join(lines)}, due=True)
+    writer = Writer(["- all"] * 40, context_window=4_000)
+    agent = merging(writer, files, memory={"consolidation_min_gap": timedelta(0)}).build()
+    done = [told(await heard(agent), "memory_consolidation") for _ in range(3)]
+    assert done[0] == [{"ledgers": 1, "archived": 0}]
+    assert sum(each["archived"] for told_of in done for each in told_of) == 1
+    assert all("".join(prompts(writer)).count(line) == 1 for line in lines)
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "- met Bo\n\n\n"])
@@ -317,6 +371,23 @@ async def test_what_is_rewritten_meanwhile_is_read_again() -> None:
     await finished(agent)
     assert "Bonn" not in prompts(writer)[1]
     assert await files.text("MEMORY.md") == "- likes tea\n- met Bo\n"
+
+
+@text_operator
+def without_addresses(words: str) -> str:
+    """No addresses."""
+    return words.replace("bo@example.org", "[email]")
+
+
+@virtual
+async def test_what_is_redacted_for_the_model_stays_in_the_file() -> None:
+    """It is not shown to who merges the facts, and it is still what its owner has written."""
+    files = Ledger({"MEMORY.md": "- Bo: bo@example.org\n- likes tea\n", YESTERDAY: "- met Bo\n"}, due=True)
+    writer = Writer(["# People\n- Bo: [email]\n- met Bo"])
+    builder = merging(writer, files).pipeline(lambda own: own.insert_before("validate_request", without_addresses))
+    await heard(builder.build())
+    assert "- Bo: [email]\n- likes tea" in prompts(writer)[0]
+    assert await files.text("MEMORY.md") == "# People\n- Bo: bo@example.org\n- met Bo\n"
 
 
 class Busy(Ledger):

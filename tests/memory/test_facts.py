@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentscope_rx.memory.facts import facts_in, without_known
+from agentscope_rx.memory.facts import facts_in, in_own_words, without_known
 
 WORDS = st.text("abc ü.-#*:0", min_size=0, max_size=12)
 TEXTS = st.lists(WORDS, max_size=8).map("\n".join)
@@ -43,6 +43,22 @@ def test_each_line_comes_once(text: str) -> None:
     """A fact that a text says twice is in what is left once."""
     lines = [line for line in without_known(text).splitlines() if said(line)]
     assert len(lines) == len(said(text))
+
+
+@given(st.lists(st.sampled_from(["- mail a@b", "- mail c@d", "- tea", "# Home"]), max_size=6), TEXTS)
+def test_what_was_shown_in_other_words_keeps_its_own(original: list[str], text: str) -> None:
+    """None of it is lost, whatever was made of it, it stands where its other words stood, and nothing else changes."""
+
+    def worded(line: str) -> str:
+        return re.sub(r"\w@\w", "[mail]", line)
+
+    made = f"{text}\n* MAIL [mail].\n# End" if "- mail a@b" in original else text
+    found = in_own_words(made, "\n".join(original), worded).splitlines()
+    own = [line for line in original if "@" in line]
+    assert [line for line in found if "@" in line] == own
+    kept = [line for line in made.splitlines() if line and (not own or "[mail]" not in line)]
+    assert [line for line in found if line and "@" not in line] == kept
+    assert "- mail a@b" not in original or found[-1] == "# End"
 
 
 def test_how_many_facts() -> None:

@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 
-from agentscope_rx import FlushTrigger
+from agentscope_rx import ContextPolicy, FlushTrigger
 from agentscope_rx.events import AgentEnd, AgentResult, is_aside
 from agentscope_rx.history import Exchange
+from agentscope_rx.memory.files import MemoryFiles
 from agentscope_rx.memory.flushing import MemoryGates
 from agentscope_rx.memory.prompts import rendered
-from agentscope_rx.messages import Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from agentscope_rx.messages import GenerateReason, MetadataKey, Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.operators import text_operator
-from agentscope_rx.requests import ModelChunk
+from agentscope_rx.permission_context import PermissionRule
+from agentscope_rx.requests import GenerateOptions, ModelChunk
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.stores import InMemoryStore
@@ -112,12 +114,20 @@ async def test_only_what_is_new_is_read() -> None:
         agent = remembering(writer, files=files, state_store=store, runtime=Runtime(clock=LoopClock())).build()
         await agent.call(question, ALICE)
         await agent.close()
-    read = [prompt.partition("<conversation>")[2] for prompt in prompts(writer)]
-    assert [[word in each for word in ("First.", "Second.", "Third.")] for each in read] == [
-        [True, False, False],
-        [False, True, False],
-        [False, False, True],
+    read = [prompt.partition("<conversation>\n")[2] for prompt in prompts(writer)]
+    assert read == [
+        f"[USER]: {question}\n[ASSISTANT]: done\n</conversation>" for question in ("First.", "Second.", "Third.")
     ]
+
+
+async def test_how_far_the_newest_500_sessions_are_read() -> None:
+    """Those longest ago are forgotten, and their facts found anew; one that goes on is no old one."""
+    files = MemoryFiles(Ledger())
+    for number in range(500):
+        await files.set_flushed(f"s{number}", f"m{number}")
+    await files.set_flushed("s0", "m500")
+    await files.set_flushed("s500", "m501")
+    assert [await files.flushed(name) for name in ("s0", "s1", "s2", "s500")] == ["m500", "", "m2", "m501"]
 
 
 @virtual
@@ -212,6 +222,30 @@ def test_a_gap_is_each_ones_own_however_many_there_are() -> None:
     assert gates.passes(1, 40_000.0, gap)
 
 
+class Late(Ledger):
+    """A workspace in which somebody else begins the ledger of the day when it was found that there is none."""
+
+    async def read(self, path: Any, **options: Any) -> Any:
+        """Read, and be too late."""
+        try:
+            return await super().read(path, **options)
+        except FileNotFoundError:
+            if str(path) == TODAY and options.get("limit") is None:
+                await super().write(path, b"- of two\n- of both\n", create_only=True)
+            raise
+
+
+@virtual
+async def test_two_that_begin_a_ledger_at_once_lose_nothing() -> None:
+    """Neither of the two finds a file, and both facts are in it; the one that both have found is there once."""
+    files = Late()
+    agent = remembering(Writer(["- of one\n- of both"]), files=files).build()
+    await agent.call("Hello.", ALICE)
+    await finished(agent)
+    lines = (await files.text(TODAY)).splitlines()
+    assert [line for line in lines if line.startswith("-")] == ["- of two", "- of both", "- of one"]
+
+
 # -- when ---------------------------------------------------------------------------------------------------
 
 
@@ -270,6 +304,29 @@ async def test_only_calls_that_are_completed_count() -> None:
     left.cancel()
     await asyncio.gather(left, return_exceptions=True)
     await finished(agent)
+    assert writer.requests == []
+
+
+@virtual
+async def test_calls_that_end_before_they_are_done_do_not_count() -> None:
+    """Neither one that is interrupted at a later step, nor one that has come to its limit of steps, nor one that waits
+    for a person; what they said is read at the end of one that is."""
+
+    @tool
+    async def leave() -> str:
+        """Interrupt the call."""
+        agent.interrupt(ALICE)
+        return "bye"
+
+    looking, writer = calls(("c1", "look", '{"place": "x"}')), Writer()
+    agent = remembering(writer, looking, calls(("c2", "leave", "{}")), "done", tools=[look, leave]).build()
+    assert (await agent.call("One.", ALICE)).reason is GenerateReason.INTERRUPTED
+    limited = remembering(writer, looking, looking, tools=[look], max_iters=1).build()
+    assert (await limited.call("Two.", BOB)).reason is GenerateReason.MAX_ITERATIONS
+    asking = remembering(writer, looking, tools=[look]).permission_rules([PermissionRule.ask("look")]).build()
+    assert (await asking.call("Three.", BOB)).reason is GenerateReason.PERMISSION_ASKING
+    for each in (agent, limited, asking):
+        await finished(each)
     assert writer.requests == []
 
 
@@ -425,9 +482,31 @@ async def test_a_long_conversation_is_read_in_parts() -> None:
     assert (await files.text(TODAY)).count("## Memory Flush") == len(writer.requests)
 
 
+@virtual
+async def test_a_model_of_its_own_has_options_and_limits_of_its_own() -> None:
+    """What was chosen for the agent's model holds for the memory where that keeps it, and for no other."""
+    asked: list[tuple[int | None, int]] = []
+    for writer in (None, Writer(context_window=100_000)):
+        own = Writer(["done"], context_window=100_000)
+        agent = remembering(
+            writer,
+            generate_options=GenerateOptions(max_tokens=77),
+            context_policy=ContextPolicy(max_input_tokens=2_500),
+            compaction=None,
+        )
+        agent = agent.model(own).build()
+        await agent.observe([Msg.user(f"message {number} " + "word " * 400) for number in range(4)], ALICE)
+        await agent.call("Now.", ALICE)
+        await finished(agent)
+        requests = [each for each in (writer or own).requests if each.purpose == "memory"]
+        asked.append((requests[0].options.max_tokens, len(requests)))
+    assert asked == [(77, 2), (None, 1)]
+
+
 def test_messages_of_every_kind_can_be_rendered() -> None:
-    """Thoughts and pictures say nothing; a call without its JSON is shown by its arguments."""
+    """Thoughts, pictures and what the library says say nothing; a call without its JSON is shown by its arguments."""
     call = ToolUseBlock(id="c1", name="look", input={"a": 1}, content=None)
     result = ToolResultBlock(id="c1", name="look", output=())
     exchange = Exchange(Msg.assistant(ThinkingBlock(thinking="hm"), call), Msg.tool(result))
+    assert rendered(Exchange(replace(Msg.user("hi"), metadata={MetadataKey.SYNTHETIC: True}))) == ""
     assert rendered(exchange) == '[ASSISTANT]: [tool_call: look({"a":1})]\n[TOOL]: [tool_result: look] '

@@ -66,6 +66,12 @@ class Memory:
         )
         self.kept.add(fact(number))
 
+    async def note(self, number: int) -> None:
+        """Somebody adds a line to the memory that is shown to the model in other words."""
+        line = f"- secret {number}"
+        await self.files.append(MEMORY_FILE, lambda text: f"\n{line}\n" if line not in text else "")
+        self.kept.add(line)
+
     async def insert(self, number: int) -> None:
         """Somebody writes a line into a ledger, above all others."""
         path = ledger_path(self.now)
@@ -111,7 +117,12 @@ class Memory:
     def _work(self, room: int) -> Consolidation:
         config = MemoryConfig(daily_file_retention_days=1)
         return Consolidation(
-            config=config, ask=self._answer, now=self.now, room=room, tokens_of=lambda text: len(text) // 4
+            config=config,
+            ask=self._answer,
+            now=self.now,
+            room=room,
+            tokens_of=lambda text: len(text) // 4,
+            worded=lambda text: re.sub(r"secret \d+", "[hidden]", text),
         )
 
     async def _answer(self, rules: str, prompt: str) -> str:
@@ -133,10 +144,11 @@ def facts(text: str) -> set[str]:
 
 
 NUMBERS = st.integers(0, 5)
-HAPPENINGS = st.sampled_from(("flush", "flush", "save", "insert", "take_out", "blank", "day"))
+HAPPENINGS = st.sampled_from(("flush", "flush", "save", "note", "insert", "take_out", "blank", "day"))
 WORK = st.sampled_from(("consolidate", "consolidate", "crash", "archive"))
 ACTIONS = st.lists(
-    st.tuples(st.one_of(HAPPENINGS, WORK), NUMBERS, st.none() | st.tuples(HAPPENINGS, NUMBERS)), max_size=14
+    st.tuples(st.one_of(HAPPENINGS, WORK), NUMBERS, st.none() | st.tuples(st.one_of(HAPPENINGS, WORK), NUMBERS)),
+    max_size=14,
 )
 
 
