@@ -16,7 +16,7 @@ from agentscope_rx.tools.arguments import InvalidArguments
 from agentscope_rx.tools.matching import matcher
 from agentscope_rx.tools.session_tool import SessionTool
 from agentscope_rx.tools.texts import clean
-from agentscope_rx.workspace import FileKind, WorkspaceFS
+from agentscope_rx.workspace import WorkspaceFS
 from agentscope_rx.workspace.paths import shown
 from agentscope_rx.workspace.walking import Walk
 
@@ -139,9 +139,8 @@ class MemoryTools:
         """The files of all days by path; what of their folder cannot be read is added to what was not."""
         walk, names = Walk(self._workspace, LEDGER_FOLDER), list[str]()
         try:
-            async for entry, _ in walk.entries():
-                if entry.kind is FileKind.FILE and entry.path.name.endswith(_MARKDOWN):
-                    names.append(str(entry.path))
+            async for part in walk.parts():
+                names.extend(f"{part.folder.path}/{name}" for name in part.files if name.endswith(_MARKDOWN))
         except FileNotFoundError:
             return []  # nothing was written down yet
         except OSError as error:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
 from agentscope_rx.workspace.filesystem import FileStat, WorkspaceFS
+from agentscope_rx.workspace.folders import Folder
 from agentscope_rx.workspace.paths import WorkspacePath
 from agentscope_rx.workspace.patterns import PathPattern
-from agentscope_rx.workspace.walking import Walk
+from agentscope_rx.workspace.walking import Walk, WalkPart
 
 
 @frozen
@@ -80,22 +82,56 @@ async def glob_paths(
         >>> [str(entry.path) for entry in (await glob_paths(workspace, "src/**/*.py")).entries]
         ['src/app.py', 'src/lib/io.py']
     """
-    fits, limits = PathPattern(pattern), limits or GlobLimits()
-    found: list[FileStat] = []
-    walk, seen = Walk(workspace, path), 0
-    async with aclosing(walk.entries(enters=fits.may_match_below)) as entries:
-        async for entry, name in entries:
-            seen += 1
-            if seen % 1000 == 0:  # a workspace in memory never waits, and others want their turn
-                await asyncio.sleep(0)
-            if seen > limits.entries or len(found) > limits.matches:
-                break
-            if fits.matches(name):
-                found.append(entry)
-    return GlobResult(
-        entries=tuple(found[: limits.matches]),
-        more_matches=len(found) > limits.matches,
-        more_entries=seen > limits.entries,
-        unreadable=walk.unreadable,
-        too_deep=walk.too_deep,
-    )
+    glob = _Glob(workspace, PathPattern(pattern), limits or GlobLimits())
+    return await glob.run(path)
+
+
+class _Glob:
+    """One glob under way."""
+
+    def __init__(self, workspace: WorkspaceFS, fits: PathPattern, limits: GlobLimits) -> None:
+        self._workspace, self._fits, self._limits = workspace, fits, limits
+        self._found: list[tuple[Folder, str]] = []
+        self._seen = 0
+
+    async def run(self, path: str | WorkspacePath) -> GlobResult:
+        walk, limits = Walk(self._workspace, path), self._limits
+        async with aclosing(walk.parts(enters=self._fits.may_match_below)) as parts:
+            async for part in parts:
+                self._look_at(part)
+                if self._seen > limits.entries or len(self._found) > limits.matches:
+                    break
+                await asyncio.sleep(0)  # a workspace in memory never waits, and others want their turn
+        return GlobResult(
+            entries=tuple([entry async for entry in self._described(self._found[: limits.matches])]),
+            more_matches=len(self._found) > limits.matches,
+            more_entries=self._seen > limits.entries,
+            unreadable=walk.unreadable,
+            too_deep=walk.too_deep,
+        )
+
+    def _look_at(self, part: WalkPart) -> None:
+        names = list(part.files)
+        if part.directory is not None:
+            names.append(part.directory)
+        room = self._limits.entries - self._seen
+        self._seen += len(names)
+        self._found.extend((part.folder, name) for name in self._fits.fitting(part.at, names[:room]))
+
+    async def _described(self, found: Sequence[tuple[Folder, str]]) -> AsyncGenerator[FileStat]:
+        """What is known about what was found; each directory is listed once, and what is gone by then left out."""
+        listed = dict[WorkspacePath, Mapping[str, FileStat]]()
+        for folder, name in found:
+            entry = folder.known.get(name)
+            if entry is None:
+                if folder.path not in listed:
+                    listed[folder.path] = await self._listed(folder.path)
+                entry = listed[folder.path].get(name)
+            if entry is not None:
+                yield entry
+
+    async def _listed(self, path: WorkspacePath) -> Mapping[str, FileStat]:
+        try:
+            return {entry.path.name: entry for entry in await self._workspace.list(path)}
+        except OSError:
+            return {}

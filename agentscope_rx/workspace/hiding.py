@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 from agentscope_rx.errors import PathRefused
 from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS, has_links, is_shared
+from agentscope_rx.workspace.folders import Found, ListsFolders, listed_folders
+from agentscope_rx.workspace.looking import FileGroup, Looks, Needle, looks_at
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, same_name, shown
-from agentscope_rx.workspace.search import files_holding
 
 
 class HidingWorkspace:
@@ -98,9 +100,35 @@ class HidingWorkspace:
         await self._seen(to)
         await self._inner.move(path, to, if_match=if_match)
 
-    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        """Tell which files may hold a text; see `FindsText`."""
-        return await files_holding(self._inner, paths, text)
+    async def folders(self, paths: Sequence[str | WorkspacePath]) -> Sequence[Found]:
+        """Tell what is in directories; see `ListsFolders`."""
+        if not isinstance(self._inner, ListsFolders):
+            return await listed_folders(self, paths)
+        inside = [resolve_path(path) for path in paths]
+        found = await self._inner.folders(inside)
+        return [self._shown(path, each) for path, each in zip(inside, found, strict=True)]
+
+    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
+        """Look at files; see `FindsText`."""
+        return await looks_at(self._inner, groups, needle)
+
+    def _shown(self, path: WorkspacePath, found: Found) -> Found:
+        """What is left of a folder without what is hidden: it is not behind a link, so its path tells where it is."""
+        above = path.parts
+        if self._is_hidden(above):
+            return self._refusal(path)
+        if isinstance(found, OSError) or not self._is_on_the_way(above):
+            return found
+
+        def shown_ones(names: Sequence[str]) -> list[str]:
+            return [name for name in names if not self._is_hidden((*above, name))]
+
+        return replace(
+            found,
+            directories=shown_ones(found.directories),
+            files=shown_ones(found.files),
+            links=shown_ones(found.links),
+        )
 
     async def _seen(self, path: str | WorkspacePath) -> WorkspacePath:
         named = resolve_path(path)
@@ -110,7 +138,17 @@ class HidingWorkspace:
 
     def _check_seen(self, named: WorkspacePath, leads: WorkspacePath) -> None:
         if self._is_hidden(named.parts) or self._is_hidden(leads.parts):
-            raise PathRefused(f"{shown(named)} belongs to somebody else")
+            raise self._refusal(named)
+
+    @staticmethod
+    def _refusal(path: WorkspacePath) -> PathRefused:
+        return PathRefused(f"{shown(path)} belongs to somebody else")
+
+    def _is_on_the_way(self, names: tuple[str, ...]) -> bool:
+        """Whether anything in a directory may be hidden."""
+        parts = _same(names)
+        common = min(len(parts), len(self._folder))
+        return parts[:common] == self._folder[:common]
 
     def _is_hidden(self, names: tuple[str, ...]) -> bool:
         """Whether a path is in the folder, and neither in its visible part nor on the way to that."""

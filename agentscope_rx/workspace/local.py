@@ -7,8 +7,9 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,12 +34,13 @@ from agentscope_rx.workspace.containment import (
     open_place,
 )
 from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat
+from agentscope_rx.workspace.folders import Found
+from agentscope_rx.workspace.looking import FileGroup, Looks, Needle
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.removal import check_movable, delete_entry, move_file
 from agentscope_rx.workspace.replacement import digest, replace_file
 from agentscope_rx.workspace.ripgrep import find_ripgrep, ripgrep
-from agentscope_rx.workspace.scanning import scan_files
-from agentscope_rx.workspace.text import binary_marks
+from agentscope_rx.workspace.scanning import find_too_large, list_folders, look_through
 
 _T = TypeVar("_T")
 
@@ -150,19 +152,23 @@ class LocalWorkspace:
         check_writable(path, "moved", read_only=self._read_only)
         await _in_one_piece(lambda: self._move(inside, new, if_match))
 
-    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        """Tell which files may hold a text, by ripgrep if it is on `PATH`; see `FindsText`."""
+    async def folders(self, paths: Sequence[str | WorkspacePath]) -> Sequence[Found]:
+        """Tell what is in directories; see `ListsFolders`."""
+        inside = [self._inside(path) for path in paths]
+        return await _until_cancelled(partial(list_folders, self._root, inside))
+
+    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
+        """Look at files, at those only that ripgrep tells if it is on `PATH`; see `FindsText`."""
         program = find_ripgrep()
-        if program is not None and b"\n" not in text:
-            names = {str(path): path for path in paths}
-            found = await ripgrep(program, self._root, list(names), [text, *binary_marks()])
-            if found is not None:
-                return {names[name] for name in found}
-        stop = threading.Event()
-        try:
-            return await asyncio.to_thread(scan_files, self._root, paths, text, stop)
-        finally:
-            stop.set()
+        if program is not None and b"\n" not in needle.text:
+            async with asyncio.TaskGroup() as both:
+                found = both.create_task(ripgrep(program, self._root, groups, needle))
+                too_large = partial(find_too_large, self._root, groups, needle.file_bytes)
+                large = both.create_task(_until_cancelled(too_large))
+            if (hints := found.result()) is not None:
+                looks = await _until_cancelled(partial(look_through, self._root, hints, needle))
+                return [{**by_size, **by_look} for by_size, by_look in zip(large.result(), looks, strict=True)]
+        return await _until_cancelled(partial(look_through, self._root, groups, needle))
 
     def _inside(self, path: str | WorkspacePath) -> WorkspacePath:
         return resolve_path(path, roots=self._roots)
@@ -245,6 +251,15 @@ class LocalWorkspace:
                 with open_file(place) as file:
                     version = digest(file)
             return _described(path, status, link=place.link, version=version)
+
+
+async def _until_cancelled(work: Callable[[threading.Event], _T]) -> _T:
+    """Run work in a thread that only looks, and tell it to stop when nobody waits for it any more."""
+    stop = threading.Event()
+    try:
+        return await asyncio.to_thread(work, stop)
+    finally:
+        stop.set()
 
 
 async def _in_one_piece(change: Callable[[], _T]) -> _T:

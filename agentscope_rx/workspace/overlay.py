@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 from agentscope_rx.errors import PathRefused, WorkspaceConflict, WorkspaceError
 from agentscope_rx.workspace.conditions import check_entry, check_version, check_write, os_error
 from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS, has_links, is_shared
+from agentscope_rx.workspace.folders import Folder, Found, ListsFolders, folders_of, listed_folders
+from agentscope_rx.workspace.looking import FileGroup, Looks, Needle, looks_at
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
-from agentscope_rx.workspace.search import files_holding
 
 _T = TypeVar("_T")
 
@@ -149,18 +150,24 @@ class OverlayWorkspace:
             raise os_error(errno.EEXIST, inside, new)
         await self._upper.move(inside, new, if_match=if_match)
 
-    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        """Tell which files may hold a text; see `FindsText`."""
-        names: dict[WorkspacePath, set[WorkspacePath]] = {}
-        for folder in {path.parent for path in paths}:
-            try:
-                names[folder] = {entry.path for entry in await self._upper.list(folder)}
-            except (FileNotFoundError, NotADirectoryError):
-                names[folder] = set()
-        above = [path for path in paths if path in names[path.parent]]
-        below = [path for path in paths if path not in names[path.parent]]
-        found = await files_holding(self._upper, above, text)
-        return {*found, *await files_holding(self._lower, below, text)}
+    async def folders(self, paths: Sequence[str | WorkspacePath]) -> Sequence[Found]:
+        """Tell what is in directories of both layers; see `ListsFolders`."""
+        if not (isinstance(self._upper, ListsFolders) and isinstance(self._lower, ListsFolders)):
+            return await listed_folders(self, paths)
+        inside = [resolve_path(path) for path in paths]
+        above, below = await self._upper.folders(inside), await _behind_links(self._lower, inside)
+        return [_merged(front, back) for front, back in zip(above, below, strict=True)]
+
+    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
+        """Look at files; see `FindsText`."""
+        fronts = await _behind_links(self._upper, [group.folder.path for group in groups])
+        above, below = list[FileGroup](), list[FileGroup]()
+        for group, front in zip(groups, fronts, strict=True):
+            own = frozenset(front.files) if isinstance(front, Folder) else frozenset[str]()
+            above.append(FileGroup(folder=group.folder, names=[name for name in group.names if name in own]))
+            below.append(FileGroup(folder=group.folder, names=[name for name in group.names if name not in own]))
+        found = await looks_at(self._upper, above, needle)
+        return [{**one, **two} for one, two in zip(found, await looks_at(self._lower, below, needle), strict=True)]
 
     async def _layer(self, path: WorkspacePath) -> WorkspaceFS:
         return self._upper if await self._below(path) is None else self._lower
@@ -204,6 +211,35 @@ class OverlayWorkspace:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return front.kind is FileKind.DIRECTORY and back.kind is FileKind.FILE
+
+
+async def _behind_links(workspace: WorkspaceFS, paths: Sequence[WorkspacePath]) -> list[Found]:
+    """What there is in directories of one layer, which may be behind a link where the other one has a directory."""
+    found = list(await folders_of(workspace, paths))
+    for index, each in enumerate(found):
+        if isinstance(each, NotADirectoryError):
+            [found[index]] = await listed_folders(workspace, [paths[index]])
+    return found
+
+
+def _merged(front: Found, back: Found) -> Found:
+    """One folder of both layers, in which an entry of the upper one hides that of the same name below."""
+    if isinstance(front, FileNotFoundError):
+        return back
+    if isinstance(front, OSError) or isinstance(back, OSError):
+        return front  # it stands in front of whatever is there
+    own = {*front.directories, *front.files, *front.links}
+
+    def of_both(above: Sequence[str], below: Sequence[str]) -> list[str]:
+        return sorted([*above, *(name for name in below if name not in own)]) if own else list(below)
+
+    return Folder(
+        path=front.path,
+        directories=of_both(front.directories, back.directories),
+        files=of_both(front.files, back.files),
+        links=of_both(front.links, back.links),
+        known={**{name: entry for name, entry in back.known.items() if name not in own}, **front.known},
+    )
 
 
 def _above(path: WorkspacePath) -> list[WorkspacePath]:

@@ -6,6 +6,8 @@ import fnmatch
 import re
 from collections.abc import Sequence
 
+_Parts = list[re.Pattern[str] | None]
+
 _MAX_LENGTH = 1000
 _MAX_ALTERNATIVES = 100
 
@@ -49,10 +51,26 @@ class PathPattern:
             >>> PathPattern("**/test_*.py").matches("tests/test_a.py")
             True
         """
-        names = path.split("/")
-        if self._anywhere:
-            names = names[-1:]
-        return any(_fits(parts, names) for parts in self._alternatives)
+        directory, _, name = path.rpartition("/")
+        return bool(self.fitting(directory, [name]))
+
+    def fitting(self, directory: str, names: Sequence[str]) -> list[str]:
+        """Return those names in a directory whose paths fit; for many it costs far less than `matches` for each.
+
+        Args:
+            directory: Its path, as for `matches`; empty for where the pattern begins.
+            names: Names of files or directories in it.
+
+        Examples:
+            >>> PathPattern("src/*.py").fitting("src", ["a.py", "b.txt"])
+            ['a.py']
+        """
+        above = [] if self._anywhere or not directory else directory.split("/")
+        ends = [part for parts in self._alternatives for part in _last_parts(parts, above)]
+        if None in ends:
+            return list(names)
+        matching = [part.match for part in ends if part is not None]
+        return [name for name in names if any(match(name) for match in matching)]
 
     def may_match_below(self, directory: str) -> bool:
         """Tell whether any path below a directory can fit, so that a walk need not enter where none does.
@@ -84,36 +102,43 @@ def _alternatives(pattern: str) -> list[str]:
     return found
 
 
-def _compiled(text: str) -> list[re.Pattern[str] | None]:
+def _compiled(text: str) -> _Parts:
     """One regular expression a name, None for `**`; fnmatch writes them so that they cannot blow up."""
     names = [name for name in text.split("/") if name not in {"", "."}]
     return [None if name == "**" else re.compile(fnmatch.translate(name)) for name in names]
 
 
-def _fits(parts: Sequence[re.Pattern[str] | None], names: Sequence[str]) -> bool:
-    """Compare name by name; `reached` holds how many names the parts so far can have used up."""
-    reached = {0}
-    for index, part in enumerate(parts, 1):
-        if part is None:
-            reached = set(range(min(reached) + (index == len(parts)), len(names) + 1))
-        else:
-            reached = {count + 1 for count in reached if count < len(names) and part.match(names[count])}
-        if not reached:
-            return False
-    return len(names) in reached
+def _last_parts(parts: _Parts, names: Sequence[str]) -> list[re.Pattern[str] | None]:
+    """The parts of which one has to take the last name of a path, after the names above it."""
+    ends = (_without_deep(parts, used) for used in _used_up(parts, names))
+    return [parts[-1]] if any(len(parts) - 1 in end for end in ends) else []
 
 
-def _may_go_on(parts: Sequence[re.Pattern[str] | None], names: Sequence[str]) -> bool:
-    """Tell whether names can be added to make it fit; `at` holds how many parts the names so far can use up."""
+def _may_go_on(parts: _Parts, names: Sequence[str]) -> bool:
+    """Tell whether names can be added to make it fit."""
+    return any(used < len(parts) for used in _used_up(parts, names))
+
+
+def _used_up(parts: _Parts, names: Sequence[str]) -> set[int]:
+    """How many parts names can have used up; a `**` that goes on taking names is not used up."""
     at = {0}
     for name in names:
         reached = set[int]()
         for used in at:
-            # `**` takes the name and stays, or takes none and lets the next part have it.
-            while used < len(parts) and (part := parts[used]) is None:
-                reached.add(used)
-                used += 1
-            if used < len(parts) and (part := parts[used]) is not None and part.match(name):
-                reached.add(used + 1)
+            for now in _without_deep(parts, used):
+                if now < len(parts):
+                    part = parts[now]
+                    if part is None:
+                        reached.add(now)
+                    elif part.match(name):
+                        reached.add(now + 1)
         at = reached
-    return any(used < len(parts) for used in at)
+    return at
+
+
+def _without_deep(parts: _Parts, used: int) -> range:
+    """Where one can be after so many parts: there, or behind each `**` that takes no name."""
+    end = used
+    while end < len(parts) and parts[end] is None:
+        end += 1
+    return range(used, end + 1)

@@ -6,20 +6,25 @@ import asyncio
 import shutil
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from agentscope_rx.finishing import to_the_end
+from agentscope_rx.workspace.looking import FileGroup, Needle
+from agentscope_rx.workspace.paths import WorkspacePath
+from agentscope_rx.workspace.text import binary_marks
 
 # Patience with a file that has become a pipe meanwhile, or a network disk that does not answer.
 _SECONDS = 60
-# Far below what systems take as the arguments of one program, which is 256 KiB on the smallest.
-_ARGUMENT_BYTES = 100_000
+# Far below what systems take as the arguments of one program, which is 1 MiB on the smallest.
+_ARGUMENT_BYTES = 400_000
 
 _OPTIONS = (
     *("--no-config", "--files-with-matches", "--null", "--no-messages", "--color=never"),
-    # Each file that is named is searched, as the bytes that it is.
+    # Each file is searched, as the bytes that it is; of a directory the files in it, and not those below.
     *("--text", "--encoding=none", "--case-sensitive", "--no-unicode"),
+    *("--hidden", "--no-ignore", "--max-depth=1"),
 )
 
 
@@ -33,8 +38,8 @@ def find_ripgrep() -> str | None:
     return shutil.which("rg")
 
 
-async def ripgrep(program: str, root: Path, paths: Sequence[str], texts: Sequence[bytes]) -> set[str] | None:
-    """Find the files that hold one of several texts.
+async def ripgrep(program: str, root: Path, groups: Sequence[FileGroup], needle: Needle) -> Sequence[FileGroup] | None:
+    """Find the files that hold a text, or may be binary.
 
     The answer is a hint: the program opens files by their names, so who shows their content reads them again by
     a way that no link misleads.
@@ -42,24 +47,26 @@ async def ripgrep(program: str, root: Path, paths: Sequence[str], texts: Sequenc
     Args:
         program: Where ripgrep is.
         root: The directory that paths are relative to.
-        paths: The files.
-        texts: Bytes without line feeds, none of them empty.
+        groups: The files.
+        needle: What they may hold; no line feed.
 
     Returns:
-        The paths of those that do; None if the program could not tell for all of them.
+        Those of each group that do; None if the program could not tell for all of them.
 
     Examples:
-        >>> await ripgrep("/usr/bin/rg", root, ["a.txt", "b.txt"], [b"needle"])
-        {'b.txt'}
+        >>> await ripgrep("/usr/bin/rg", root, groups, Needle(text=b"needle", file_bytes=1_000_000))
+        [FileGroup(folder=Folder(path=WorkspacePath(parts=()), files=['a.txt', 'b.txt'], ...), names=['b.txt'])]
     """
-    found: set[str] = set()
-    for batch in _batches(paths):
-        call = _Call([program, *_OPTIONS, f"--regexp={_pattern(texts)}", "--", *batch], root)
-        answer = await call.run()
+    options = [*_OPTIONS, f"--max-filesize={needle.file_bytes}", f"--regexp={_pattern(needle.text)}", "--"]
+    found = dict[str, set[str]]()
+    for batch in _batches(_arguments(groups)):
+        answer = await _Call([program, *options, *batch], root).run()
         if answer is None:
             return None
-        found |= answer
-    return found
+        for path in answer:
+            directory, _, name = path.removeprefix("./").rpartition("/")
+            found.setdefault(directory, set()).add(name)
+    return [_hinted(group, found.get(_directory(group), set())) for group in groups]
 
 
 class _Call:
@@ -115,8 +122,31 @@ class _Call:
                 self._process.kill()
 
 
-def _pattern(texts: Sequence[bytes]) -> str:
-    return "|".join("".join(f"\\x{byte:02x}" for byte in text) for text in texts)
+def _pattern(text: bytes) -> str:
+    return "|".join("".join(f"\\x{byte:02x}" for byte in each) for each in (text, *binary_marks()))
+
+
+def _directory(group: FileGroup) -> str:
+    return "/".join(group.folder.path.parts)
+
+
+def _hinted(group: FileGroup, found: set[str]) -> FileGroup:
+    return FileGroup(folder=group.folder, names=[name for name in group.names if name in found] if found else ())
+
+
+def _arguments(groups: Sequence[FileGroup]) -> list[str]:
+    """The directories of which most files are meant, as walking is faster than opening by paths; else the files."""
+    meant = Counter[WorkspacePath]()
+    for group in groups:
+        meant[group.folder.path] += len(group.names)
+    arguments = dict[str, None]()
+    for group in groups:
+        directory, files = _directory(group), group.folder.files
+        if 2 * meant[group.folder.path] >= len(files):
+            arguments[directory or "."] = None
+        else:
+            arguments.update(dict.fromkeys(f"{directory}/{name}" if directory else name for name in group.names))
+    return list(arguments)
 
 
 def _batches(paths: Sequence[str]) -> list[list[str]]:

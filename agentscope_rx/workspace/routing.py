@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from agentscope_rx.errors import InvalidOption, PathRefused, WorkspaceError
 from agentscope_rx.workspace.conditions import os_error
 from agentscope_rx.workspace.filesystem import FileContent, FileStat, WorkspaceFS, has_links, is_shared
+from agentscope_rx.workspace.folders import Folder, Found, ListsFolders, folders_of, listed_folders
+from agentscope_rx.workspace.looking import FileGroup, Look, Looks, Needle, looks_at
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
-from agentscope_rx.workspace.search import files_holding
 
 
 class RoutedWorkspace:
@@ -122,14 +123,63 @@ class RoutedWorkspace:
             raise WorkspaceError(f"{shown(inside)} and {shown(new)} are in two places: write the new file instead")
         await files.move(inside, new, if_match=if_match)
 
-    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        """Tell which files may hold a text; see `FindsText`."""
-        asked: dict[int, tuple[WorkspaceFS, list[WorkspacePath]]] = {}
-        for path in paths:
-            files = self._of(path)
-            asked.setdefault(id(files), (files, []))[1].append(path)
-        found = [await files_holding(files, each, text) for files, each in asked.values()]
-        return {path for each in found for path in each}
+    async def folders(self, paths: Sequence[str | WorkspacePath]) -> Sequence[Found]:
+        """Tell what is in directories; see `ListsFolders`."""
+        if not all(isinstance(files, ListsFolders) for files in (self._default, *self._routes.values())):
+            return await listed_folders(self, paths)
+        inside = [resolve_path(path) for path in paths]
+        found = dict[WorkspacePath, Found]()
+        for files in self._all():
+            own = [path for path in inside if not path.parts or self._of(path) is files]
+            for path, each in zip(own, await folders_of(files, own), strict=True):
+                found[path] = each if path.parts else self._with_root(found.get(path), each, files)
+        return [found[path] for path in inside]
+
+    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
+        """Look at files; see `FindsText`."""
+        found = [dict[str, Look]() for _ in groups]
+        for files in self._all():
+            own = [self._own_part(group, files) for group in groups]
+            asked = [index for index, group in enumerate(own) if group.names]
+            looks = await looks_at(files, [own[index] for index in asked], needle)
+            for index, each in zip(asked, looks, strict=True):
+                found[index].update(each)
+        return found
+
+    def _all(self) -> list[WorkspaceFS]:
+        """All workspaces, each once."""
+        return list({id(files): files for files in (self._default, *self._routes.values())}.values())
+
+    def _own_part(self, group: FileGroup, files: WorkspaceFS) -> FileGroup:
+        path = group.folder.path
+        if path.parts:
+            return group if self._of(path) is files else FileGroup(folder=group.folder, names=())
+        return FileGroup(folder=group.folder, names=self._own_names(group.names, files))
+
+    def _own_names(self, names: Sequence[str], files: WorkspaceFS) -> list[str]:
+        """Those names in the root that are one workspace's."""
+        return [name for name in names if self._routes.get(name, self._default) is files]
+
+    def _with_root(self, so_far: Found | None, root: Found, files: WorkspaceFS) -> Found:
+        """The root so far, and what one more workspace adds to it."""
+        if isinstance(so_far, OSError):
+            return so_far
+        if isinstance(root, OSError):
+            # What is routed to a workspace that has nothing is not there.
+            return so_far if isinstance(root, FileNotFoundError) and so_far is not None else root
+
+        def of_all(kind: Callable[[Folder], Sequence[str]]) -> list[str]:
+            before = () if so_far is None else kind(so_far)
+            return sorted([*before, *self._own_names(kind(root), files)])
+
+        known = {name: root.known[name] for name in self._own_names(list(root.known), files)}
+        return Folder(
+            path=root.path,
+            directories=of_all(lambda folder: folder.directories),
+            files=of_all(lambda folder: folder.files),
+            links=of_all(lambda folder: folder.links),
+            known=known if so_far is None else {**so_far.known, **known},
+        )
 
     def _of(self, path: WorkspacePath) -> WorkspaceFS:
         return self._routes.get(path.parts[0], self._default) if path.parts else self._default

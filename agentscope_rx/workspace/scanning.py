@@ -1,69 +1,219 @@
-"""Look through many files of a disk for a text, in one go and in one thread."""
+"""Look through many directories and files of a disk in one go and in one thread, without following a link."""
 
 from __future__ import annotations
 
 import os
+import stat
 import threading
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from agentscope_rx.workspace.containment import OPEN_FILE, open_place
-from agentscope_rx.workspace.paths import WorkspacePath
+from agentscope_rx.errors import PathRefused
+from agentscope_rx.workspace.containment import OPEN_DIRECTORY, OPEN_FILE, open_place
+from agentscope_rx.workspace.folders import Folder, Found
+from agentscope_rx.workspace.looking import FileGroup, Look, Looks, Needle
+from agentscope_rx.workspace.paths import WorkspacePath, child_names
 from agentscope_rx.workspace.text import binary_type
 
-# Larger ones cost a file of a few lines more than reading it does.
-_PIECE_BYTES = 64 * 1024
+# Larger ones cost a file of a few lines more than reading it does; the later ones of a large file may be larger.
+_FIRST_BYTES, _PIECE_BYTES = 64 * 1024, 256 * 1024
 
 
-def scan_files(root: Path, paths: Sequence[WorkspacePath], text: bytes, stop: threading.Event) -> set[WorkspacePath]:
-    """Find the files that hold a text or are binary; also those that cannot be read, so that their reader is told.
+def list_folders(root: Path, paths: Sequence[WorkspacePath], stop: threading.Event) -> list[Found]:
+    """Tell the names in directories; see `ListsFolders`.
 
     Args:
         root: The real path of the root.
-        paths: The files; those of one directory together are opened without another walk.
-        text: What they may hold.
+        paths: The directories.
         stop: Set when nobody waits for the answer any more.
 
     Examples:
-        >>> scan_files(root, [resolve_path("a"), resolve_path("b")], b"needle", threading.Event())
-        {WorkspacePath(parts=('b',))}
+        >>> list_folders(root, [resolve_path("src")], threading.Event())
+        [Folder(path=WorkspacePath(parts=('src',)), directories=[], files=['app.py'], links=[], known={})]
     """
-    found: set[WorkspacePath] = set()
-    for _, group in groupby(paths, key=lambda path: path.parent):
-        files = list(group)
+    return [_found(root, path, stop) for path in paths]
+
+
+def look_through(root: Path, groups: Sequence[FileGroup], needle: Needle, stop: threading.Event) -> list[Looks]:
+    """Look at files; see `FindsText`.
+
+    Args:
+        root: The real path of the root.
+        groups: The files.
+        needle: What they may hold.
+        stop: Set when nobody waits for the answer any more.
+
+    Examples:
+        >>> look_through(root, groups, Needle(text=b"needle", file_bytes=1000), threading.Event())
+        [{'app.py': <Look.MAY_HOLD: 1>}]
+    """
+    return [_looks(root, group, needle, stop) for group in groups]
+
+
+def find_too_large(root: Path, groups: Sequence[FileGroup], most: int, stop: threading.Event) -> list[Looks]:
+    """Find the files that are too large, without opening any.
+
+    Args:
+        root: The real path of the root.
+        groups: The files.
+        most: How large a file may be, in bytes.
+        stop: Set when nobody waits for the answer any more.
+
+    Examples:
+        >>> find_too_large(root, groups, 1_000_000, threading.Event())
+        [{'core': <Look.TOO_LARGE: 3>}]
+    """
+    return [_too_large(root, group, most, stop) for group in groups]
+
+
+@contextmanager
+def _open_without_links(root: Path, path: WorkspacePath) -> Generator[int]:
+    """Open a directory, one name after the other, where none of them is a link."""
+    directory = os.open(root, OPEN_DIRECTORY)
+    try:
+        for name in path.parts:
+            below = os.open(name, OPEN_DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        yield directory
+    except OSError as error:
+        if error.errno is None:
+            raise
+        # The system names only the part that it was given, or the whole path outside the workspace.
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+    finally:
+        os.close(directory)
+
+
+@contextmanager
+def _open_directory(root: Path, path: WorkspacePath) -> Generator[int]:
+    """Open a directory, which may be behind links that stay inside."""
+    with open_place(root, path) as place:
+        directory = os.open(place.name, OPEN_DIRECTORY, dir_fd=place.directory)
         try:
-            with open_place(root, files[0]) as place:
-                for path in files:
-                    if stop.is_set():
-                        return found
-                    if _is_worth_reading(path.name, place.directory, text):
-                        found.add(path)
-        except FileNotFoundError:
-            continue
-        except OSError:
-            found.update(files)
+            yield directory
+        finally:
+            os.close(directory)
+
+
+def _found(root: Path, path: WorkspacePath, stop: threading.Event) -> Found:
+    try:
+        with _open_without_links(root, path) as directory:
+            return _folder(root, path, directory, stop)
+    except NotADirectoryError as error:
+        return _why_no_directory(root, path) or error
+    except OSError as error:
+        return error
+
+
+def _why_no_directory(root: Path, path: WorkspacePath) -> OSError | None:
+    """What is wrong with a path on which there is a link, if following it does not lead to anything."""
+    try:
+        with open_place(root, path) as place:
+            os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
+    except OSError as error:
+        return error
+    return None
+
+
+def _folder(root: Path, path: WorkspacePath, directory: int, stop: threading.Event) -> Folder:
+    directories, files, links = list[str](), list[str](), list[str]()
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                links.append(entry.name)
+            elif entry.is_dir(follow_symlinks=False):
+                directories.append(entry.name)
+            elif entry.is_file(follow_symlinks=False):
+                files.append(entry.name)
+            if stop.is_set():
+                break
+    return Folder(
+        path=path,
+        directories=sorted(child_names(path, directories)),
+        files=sorted(child_names(path, files)),
+        links=sorted(name for name in child_names(path, links) if _leads_somewhere(root, path.child(name))),
+    )
+
+
+def _leads_somewhere(root: Path, link: WorkspacePath) -> bool:
+    """Whether a link leads to a file or directory inside the root."""
+    try:
+        with open_place(root, link) as place:
+            mode = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False).st_mode
+    except (PathRefused, FileNotFoundError, NotADirectoryError, PermissionError):
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def _looks(root: Path, group: FileGroup, needle: Needle, stop: threading.Event) -> Looks:
+    found = dict[str, Look]()
+    try:
+        with _open_directory(root, group.folder.path) as directory:
+            for name in group.names:
+                if stop.is_set():
+                    break
+                look = _look(name, directory, needle)
+                if look is not None:
+                    found[name] = look
+    except FileNotFoundError:
+        return {}
+    except OSError:
+        return dict.fromkeys(group.names, Look.UNREADABLE)
     return found
 
 
-def _is_worth_reading(name: str, directory: int, text: bytes) -> bool:
+def _look(name: str, directory: int, needle: Needle) -> Look | None:
     try:
         file = os.open(name, OPEN_FILE, dir_fd=directory)
     except FileNotFoundError:
-        return False
+        return None
     except OSError:
-        return True
+        return Look.UNREADABLE
     try:
-        piece = os.read(file, _PIECE_BYTES)
-        if text in piece or binary_type(piece) is not None:
-            return True
-        while len(piece) >= _PIECE_BYTES:
-            kept = piece[-len(text) :]
-            piece = os.read(file, _PIECE_BYTES)
-            if text in kept + piece:
-                return True
+        piece = os.read(file, _FIRST_BYTES)
+        size = len(piece) if len(piece) < _FIRST_BYTES else os.fstat(file).st_size
+        if size > needle.file_bytes:
+            return Look.TOO_LARGE
+        if binary_type(piece) is not None:
+            return Look.BINARY
+        if needle.text in piece or (size > len(piece) and _goes_on(file, piece, needle)):
+            return Look.MAY_HOLD
     except OSError:
-        return True
+        return Look.UNREADABLE
     finally:
         os.close(file)
+    return None
+
+
+def _goes_on(file: int, piece: bytes, needle: Needle) -> bool:
+    """Whether the text is further down in a file; no more of it is read than a file may have."""
+    text, overlap = needle.text, len(needle.text) - 1
+    kept, read = b"", len(piece)
+    while piece and read <= needle.file_bytes:
+        kept = (kept + piece)[-overlap:] if overlap else b""
+        piece = os.read(file, _PIECE_BYTES)
+        read += len(piece)
+        if text in kept + piece[:overlap] or text in piece:
+            return True
     return False
+
+
+def _too_large(root: Path, group: FileGroup, most: int, stop: threading.Event) -> Looks:
+    found = dict[str, Look]()
+    try:
+        with _open_directory(root, group.folder.path) as directory:
+            for name in group.names:
+                if stop.is_set():
+                    break
+                try:
+                    if os.stat(name, dir_fd=directory, follow_symlinks=False).st_size > most:
+                        found[name] = Look.TOO_LARGE
+                except FileNotFoundError:
+                    continue
+    except FileNotFoundError:
+        return {}
+    except OSError:
+        return dict.fromkeys(group.names, Look.UNREADABLE)
+    return found

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from agentscope_rx.errors import PathRefused, WorkspaceError
 from agentscope_rx.workspace.conditions import check_entry, check_write, os_error
 from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat, WorkspaceFS, has_links, is_shared
+from agentscope_rx.workspace.folders import Folder, Found, ListsFolders, listed_folders
+from agentscope_rx.workspace.looking import FileGroup, Looks, Needle, looks_at
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
-from agentscope_rx.workspace.search import files_holding
 
 
 class ScopedWorkspace:
@@ -131,11 +133,34 @@ class ScopedWorkspace:
             await self._check_stays(new)
             await self._inner.move(self._outside(inside), self._outside(new), if_match=if_match)
 
-    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        """Tell which files may hold a text; see `FindsText`."""
-        outside = {self._outside(path): path for path in paths}
-        found = await files_holding(self._inner, list(outside), text)
-        return {outside[path] for path in found if path in outside}
+    async def folders(self, paths: Sequence[str | WorkspacePath]) -> Sequence[Found]:
+        """Tell what is in directories; see `ListsFolders`. A root that nothing was written to is empty."""
+        if not isinstance(self._inner, ListsFolders):
+            return await listed_folders(self, paths)
+        inside = [resolve_path(path) for path in paths]
+        found = await self._inner.folders([self._outside(path) for path in inside])
+        return [await self._inward_folder(each, path) for each, path in zip(found, inside, strict=True)]
+
+    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
+        """Look at files; see `FindsText`."""
+        outside = [
+            FileGroup(folder=replace(group.folder, path=self._outside(group.folder.path)), names=group.names)
+            for group in groups
+        ]
+        return await looks_at(self._inner, outside, needle)
+
+    async def _inward_folder(self, found: Found, path: WorkspacePath) -> Found:
+        if isinstance(found, Folder):
+            known = {name: self._inward(entry, path.child(name)) for name, entry in found.known.items()}
+            links = [name for name in found.links if await self._stays(path.child(name))]
+            return replace(found, path=path, links=links, known=known)
+        if isinstance(found, FileNotFoundError) and not path.parts:
+            return Folder(path=path)
+        try:
+            with self._own_names():
+                raise found
+        except OSError as error:
+            return error
 
     def _outside(self, path: WorkspacePath) -> WorkspacePath:
         return resolve_path(f"{self._folder}/{path}") if path.parts else self._folder

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
 from contextlib import aclosing
-from typing import Protocol, runtime_checkable
 
 from agentscope_rx.errors import FileTooLarge, InvalidOption
 from agentscope_rx.frozen import frozen
-from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
+from agentscope_rx.workspace.filesystem import WorkspaceFS
+from agentscope_rx.workspace.looking import FileGroup, Look, Needle, looks_at
 from agentscope_rx.workspace.paths import WorkspacePath, shown
 from agentscope_rx.workspace.patterns import PathPattern
 from agentscope_rx.workspace.text import binary_type, decode_text
-from agentscope_rx.workspace.walking import Walk
+from agentscope_rx.workspace.walking import Walk, WalkPart
 
 # Below this a scan takes less than changing threads does.
 _SCANNED_AT_ONCE = 64 * 1024
 _SHOWN_BEFORE_MATCH = 100
-# How many files a workspace is asked about at once; the first few alone, since they may hold matches enough.
-_FIRST_ASKED, _ASKED_AT_ONCE = 100, 5000
+# How many files a workspace is asked about at once: first a few, since they may hold matches enough, then ever more.
+_FIRST_ASKED, _TIMES_AS_MANY, _MOST_ASKED = 100, 8, 50_000
 
 
 @frozen
@@ -85,37 +84,6 @@ class SearchResult:
     too_deep: int = 0
 
 
-@runtime_checkable
-class FindsText(Protocol):
-    """A workspace that has a faster way to look through many files than to return each of them."""
-
-    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        """Tell which files may hold a text, or be binary; each of them is then read and looked at by itself.
-
-        Args:
-            paths: Files as `list` names them.
-            text: What they may hold; no line feed, and at least one byte.
-        """
-        ...
-
-
-async def files_holding(
-    workspace: WorkspaceFS, paths: Sequence[WorkspacePath], text: bytes
-) -> Collection[WorkspacePath]:
-    """Ask a workspace which files are worth reading; all of them are where it cannot tell.
-
-    Args:
-        workspace: Where the files are.
-        paths: The files.
-        text: What they may hold.
-
-    Examples:
-        >>> await files_holding(InMemoryWorkspace(), [resolve_path("a")], b"needle")
-        [WorkspacePath(parts=('a',))]
-    """
-    return await workspace.holding(paths, text) if isinstance(workspace, FindsText) and paths else paths
-
-
 async def search_text(
     workspace: WorkspaceFS,
     text: str,
@@ -163,8 +131,8 @@ class _Search:
         self._matches: list[SearchMatch] = []
         self._files = self._binary = self._too_large = self._unreadable = self._too_deep = 0
         self._more_files = False
-        self._waiting: list[WorkspacePath] = []
-        self._asked_at_once = _FIRST_ASKED
+        self._waiting: list[FileGroup] = []
+        self._asked_at_once = self._room = _FIRST_ASKED
 
     def result(self) -> SearchResult:
         return SearchResult(
@@ -181,13 +149,10 @@ class _Search:
         walk = Walk(self._workspace, path)
         enters = self._pattern.may_match_below if self._pattern is not None else None
         try:
-            async with aclosing(walk.entries(enters=enters)) as entries:
-                async for entry, name in entries:
-                    if entry.kind is FileKind.FILE and (self._pattern is None or self._pattern.matches(name)):
-                        self._gather(entry)
-                    if len(self._waiting) >= self._asked_at_once:
-                        await self._search_waiting()
-                    if self._more_files or len(self._matches) > self._limits.matches:
+            async with aclosing(walk.parts(enters=enters)) as parts:
+                async for part in parts:
+                    await self._take(part)
+                    if self._is_full:
                         break
         except NotADirectoryError:
             if not await self._search_file(path):
@@ -197,25 +162,52 @@ class _Search:
         self._unreadable += walk.unreadable
         self._too_deep = walk.too_deep
 
-    def _gather(self, file: FileStat) -> None:
-        if file.size > self._limits.file_bytes:
-            self._too_large += 1
-        elif self._files >= self._limits.files:
-            self._more_files = True
-        else:
-            self._files += 1
-            self._waiting.append(file.path)
+    @property
+    def _is_full(self) -> bool:
+        return self._more_files or len(self._matches) > self._limits.matches
+
+    async def _take(self, part: WalkPart) -> None:
+        """Keep the files that fit, and search when enough of them wait."""
+        names = part.files if self._pattern is None else self._pattern.fitting(part.at, part.files)
+        while names and not self._is_full:
+            room = min(self._limits.files - self._files, self._room)
+            if room > 0:
+                taken, names = names[:room], names[room:]
+                self._waiting.append(FileGroup(folder=part.folder, names=taken))
+                self._files += len(taken)
+                self._room -= len(taken)
+            elif self._waiting:  # of which some may turn out to be too large to count
+                await self._search_waiting()
+            else:
+                self._more_files = True
 
     async def _search_waiting(self) -> None:
-        files, self._waiting = self._waiting, []
-        self._asked_at_once = _ASKED_AT_ONCE
-        worth = set(await files_holding(self._workspace, files, self._text.encode()))
-        for path in files:
-            if path in worth and len(self._matches) <= self._limits.matches:
+        groups, self._waiting = self._waiting, []
+        self._asked_at_once = self._room = min(self._asked_at_once * _TIMES_AS_MANY, _MOST_ASKED)
+        needle = Needle(text=self._text.encode(), file_bytes=self._limits.file_bytes)
+        for group, looks in zip(groups, await looks_at(self._workspace, groups, needle), strict=True):
+            for name in group.names if looks else ():
+                if name in looks and not self._is_full:
+                    await self._note(looks[name], group.folder.path.child(name))
+
+    async def _note(self, look: Look, path: WorkspacePath) -> None:
+        match look:
+            case Look.BINARY:
+                self._binary += 1
+            case Look.TOO_LARGE:
+                self._leave_out_large()
+            case Look.UNREADABLE:
+                self._unreadable += 1
+            case Look.MAY_HOLD:
                 try:
-                    self._too_large += not await self._search_file(path)
+                    if not await self._search_file(path):
+                        self._leave_out_large()
                 except OSError:
                     self._unreadable += 1
+
+    def _leave_out_large(self) -> None:
+        self._too_large += 1
+        self._files -= 1
 
     async def _search_file(self, path: str | WorkspacePath) -> bool:
         """Search one file; False if it is too large."""

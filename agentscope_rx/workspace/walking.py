@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final
 
-from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
+from agentscope_rx.frozen import frozen
+from agentscope_rx.workspace.filesystem import WorkspaceFS
+from agentscope_rx.workspace.folders import Folder, Found, folders_of, listed_folders
 from agentscope_rx.workspace.paths import WorkspacePath
 
 VERSION_CONTROL_FOLDERS = frozenset({".git", ".hg", ".svn"})
@@ -12,6 +17,34 @@ VERSION_CONTROL_FOLDERS = frozenset({".git", ".hg", ".svn"})
 
 MAX_DEPTH = 64
 """How many directories deep a walk goes: no project is deeper, and a tree made to be endless may be."""
+
+# How many directories are asked about at once: each time twice as many, since the first few may be all.
+_MOST_AHEAD: Final = 64
+
+
+@frozen
+class WalkPart:
+    """What a walk meets without a step down or up: files of one directory, then at most one directory in it.
+
+    Args:
+        folder: The directory, and all that is in it.
+        at: Its path relative to the beginning; empty for the beginning itself.
+        files: The names of the files, in their order.
+        directory: The name of the directory that comes after them; None where none does.
+    """
+
+    folder: Folder
+    at: str
+    files: Sequence[str]
+    directory: str | None
+
+    def below(self, name: str) -> str:
+        """The path of an entry, relative to the beginning.
+
+        Args:
+            name: Its name.
+        """
+        return f"{self.at}/{name}" if self.at else name
 
 
 class Walk:
@@ -28,18 +61,22 @@ class Walk:
         too_deep: Number of directories that were not entered because of `MAX_DEPTH`.
 
     Examples:
-        >>> [name async for _, name in Walk(workspace, ".").entries()]
-        ['a.txt', 'src', 'src/app.py']
+        >>> [part.below(name) async for part in Walk(workspace, ".").parts() for name in part.files]
+        ['a.txt', 'src/app.py']
     """
 
     def __init__(self, workspace: WorkspaceFS, path: str | WorkspacePath) -> None:
         self._workspace = workspace
         self._path = path
+        self._ask = folders_of
+        self._ahead = 1
+        self._known = dict[WorkspacePath, Found]()
+        self._open = list[_Place]()
         self.unreadable = 0
         self.too_deep = 0
 
-    async def entries(self, *, enters: Callable[[str], bool] | None = None) -> AsyncGenerator[tuple[FileStat, str]]:
-        """Give each entry with its path relative to the beginning; a directory comes before what is in it.
+    async def parts(self, *, enters: Callable[[str], bool] | None = None) -> AsyncGenerator[WalkPart]:
+        """Give each part; a directory comes before what is in it.
 
         Args:
             enters: Whether a directory, by its relative path, is entered. Default: all are.
@@ -49,26 +86,80 @@ class Walk:
             NotADirectoryError: If it is a file.
             PathRefused: If it is not inside the workspace.
         """
-        first = await self._workspace.list(self._path)
-        above = len(first[0].path.parts) - 1 if first else 0
-        waiting = list(reversed(first))
-        while waiting:
-            entry = waiting.pop()
-            if entry.link:
-                continue
-            name = "/".join(entry.path.parts[above:])
-            yield entry, name
-            if entry.kind is FileKind.DIRECTORY and (enters is None or enters(name)):
-                waiting.extend(reversed(await self._below(entry, depth=len(entry.path.parts) - above)))
+        self._open.append(_Place(await self._first(), ""))
+        while self._open:
+            place = self._open[-1]
+            part = place.next_part()
+            if part.files or part.directory is not None:
+                yield part
+            if part.directory is None:
+                self._open.pop()
+            elif _is_entered(part.below(part.directory), enters):
+                await self._enter(part.folder.path.child(part.directory), part.below(part.directory), enters)
 
-    async def _below(self, directory: FileStat, *, depth: int) -> tuple[FileStat, ...]:
-        if directory.path.name in VERSION_CONTROL_FOLDERS:
-            return ()
-        if depth >= MAX_DEPTH:
+    async def _first(self) -> Folder:
+        [found] = await self._ask(self._workspace, [self._path])
+        if isinstance(found, Folder):
+            return found
+        # It may begin behind a link, which a listing follows; else that tells what is wrong.
+        self._ask = listed_folders
+        [found] = await self._ask(self._workspace, [self._path])
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    async def _enter(self, path: WorkspacePath, at: str, enters: Callable[[str], bool] | None) -> None:
+        if len(self._open) >= MAX_DEPTH:
             self.too_deep += 1
-            return ()
-        try:
-            return await self._workspace.list(directory.path)
-        except OSError:
+            return
+        if path not in self._known:
+            paths = [path, *self._next_ones(enters)]
+            self._known.update(zip(paths, await self._ask(self._workspace, paths), strict=True))
+            self._ahead = min(2 * self._ahead, _MOST_AHEAD)
+        found = self._known.pop(path)
+        if isinstance(found, OSError):
             self.unreadable += 1
-            return ()
+        else:
+            self._open.append(_Place(found, at))
+
+    def _next_ones(self, enters: Callable[[str], bool] | None) -> list[WorkspacePath]:
+        """The directories that will be entered soon, as far as they are known."""
+        coming = ((place, name) for place in reversed(self._open) for name in place.rest())
+        found = list[WorkspacePath]()
+        for place, name in islice(coming, self._ahead - 1):
+            path = place.folder.path.child(name)
+            if path not in self._known and _is_entered(place.below(name), enters):
+                found.append(path)
+        return found
+
+
+class _Place:
+    """A directory on the way, and how much of it has been met."""
+
+    __slots__ = ("_at", "_directories", "_files", "folder")
+
+    def __init__(self, folder: Folder, at: str) -> None:
+        self.folder, self._at = folder, at
+        self._directories = self._files = 0
+
+    def next_part(self) -> WalkPart:
+        folder, first = self.folder, self._files
+        directory = next(self.rest(), None)
+        if directory is None:
+            self._files = len(folder.files)
+        else:
+            self._directories += 1
+            self._files = bisect_left(folder.files, directory, first)
+        return WalkPart(folder=folder, at=self._at, files=folder.files[first : self._files], directory=directory)
+
+    def rest(self) -> Iterator[str]:
+        """The directories that have not been met."""
+        directories = self.folder.directories
+        return (directories[index] for index in range(self._directories, len(directories)))
+
+    def below(self, name: str) -> str:
+        return f"{self._at}/{name}" if self._at else name
+
+
+def _is_entered(at: str, enters: Callable[[str], bool] | None) -> bool:
+    return at.rpartition("/")[2] not in VERSION_CONTROL_FOLDERS and (enters is None or enters(at))

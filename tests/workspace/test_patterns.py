@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,3 +85,27 @@ def test_no_path_that_fits_is_lost(pattern: str, names: list[str]) -> None:
     compared = PathPattern(pattern)
     if compared.matches("/".join(names)):
         assert all(compared.may_match_below("/".join(names[:depth])) for depth in range(1, len(names)))
+
+
+def fits_slowly(parts: list[str], names: list[str]) -> bool:
+    """What a pattern means, said as shortly as possible and however long it takes."""
+    if not parts:
+        return not names
+    if parts[0] == "**":
+        return (len(parts) == 1 and bool(names)) or any(
+            fits_slowly(parts[1:], names[taken:]) for taken in range(len(names) + 1) if len(parts) > 1
+        )
+    return bool(names) and fnmatchcase(names[0], parts[0]) and fits_slowly(parts[1:], names[1:])
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.lists(st.sampled_from(["a", "b", "*", "**", "?", "a*"]), min_size=2, max_size=5),
+    st.lists(st.sampled_from(["a", "b", "ab"]), max_size=4),
+)
+def test_the_names_that_fit_in_a_directory(parts: list[str], directory: list[str]) -> None:
+    """Asked about all names of a directory at once, a pattern says what it says about each path."""
+    pattern, names = PathPattern("/".join(parts)), ["a", "b", "ab", "c"]
+    expected = [name for name in names if fits_slowly(parts, [*directory, name])]
+    assert pattern.fitting("/".join(directory), names) == expected
+    assert [name for name in names if pattern.matches("/".join([*directory, name]))] == expected

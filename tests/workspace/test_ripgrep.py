@@ -7,12 +7,15 @@ import os
 import shutil
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from agentscope_rx.workspace import LocalWorkspace, WorkspacePath, resolve_path
+from agentscope_rx.workspace import LocalWorkspace, resolve_path
 from agentscope_rx.workspace import local as local_module
+from agentscope_rx.workspace.folders import Folder
+from agentscope_rx.workspace.looking import FileGroup, Look, Looks, Needle
 from agentscope_rx.workspace.ripgrep import find_ripgrep, ripgrep
 from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
 
@@ -68,13 +71,38 @@ async def test_the_answer_is_that_of_our_own_scan(
     assert await search(tree, text) == with_it
 
 
+def group(path: str, names: list[str], *others: str) -> FileGroup:
+    return FileGroup(folder=Folder(path=resolve_path(path), files=[*names, *others]), names=names)
+
+
+NEEDLE = Needle(text=b"needle", file_bytes=1000)
+
+
 @pytest.mark.skipif(RIPGREP is None, reason="ripgrep is not installed")
-async def test_many_files_are_asked_about_in_several_calls(tmp_path: Path) -> None:
-    """What is more than a command line can hold is divided."""
-    names = [f"{number:05}{'x' * 80}" for number in range(3000)]
+@pytest.mark.parametrize("others", [0, 10_000])
+async def test_many_files_are_asked_about_in_several_calls(tmp_path: Path, others: int) -> None:
+    """What is more than a command line can hold is divided; a directory is named as one if most of it is meant."""
+    names = [f"{number:05}{'x' * 200}" for number in range(3000)]
+    (tmp_path / "d").mkdir()
     for name in names:
-        (tmp_path / name).write_text("needle" if name.startswith("02999") else "")
-    assert await ripgrep(str(RIPGREP), tmp_path, names, [b"needle"]) == {names[2999]}
+        (tmp_path / "d" / name).write_text("needle" if name.startswith("02999") else "")
+    (tmp_path / "d/other").write_text("needle")
+    asked = group("d", names, "other", *(f"other{number}" for number in range(others)))
+    found = await ripgrep(str(RIPGREP), tmp_path, [asked], NEEDLE)
+    assert found is not None
+    assert [each.names for each in found] == [[names[2999]]]
+
+
+@pytest.mark.skipif(RIPGREP is None, reason="ripgrep is not installed")
+async def test_files_of_the_root_and_parts_of_a_directory_are_told_apart(tmp_path: Path) -> None:
+    """Whatever the program calls a file, it is found in each group that asked for it, and in no other."""
+    (tmp_path / "d").mkdir()
+    for name in ("a", "b", "d/a", "d/-b"):
+        (tmp_path / name).write_text("needle")
+    groups = [group(".", ["a"], "b"), group("d", ["-b"], "a"), group(".", ["b"], "a"), group("d", [], "-b", "a")]
+    found = await ripgrep(str(RIPGREP), tmp_path, groups, NEEDLE)
+    assert found is not None
+    assert [list(each.names) for each in found] == [["a"], ["-b"], ["b"], []]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -83,10 +111,10 @@ async def test_a_hint_never_hides_a_file(tree: LocalWorkspace, text: str, monkey
     monkeypatch.setattr(local_module, "find_ripgrep", lambda: None)
     found = await search(tree, text)
 
-    async def all_of_them(_: object, paths: list[WorkspacePath], __: bytes) -> list[WorkspacePath]:
-        return paths
+    async def all_of_them(_: object, groups: Sequence[FileGroup], __: Needle) -> list[Looks]:
+        return [dict.fromkeys(group.names, Look.MAY_HOLD) for group in groups]
 
-    monkeypatch.setattr(LocalWorkspace, "holding", all_of_them)
+    monkeypatch.setattr(LocalWorkspace, "looks", all_of_them)
     assert await search(tree, text) == found
 
 
@@ -134,7 +162,8 @@ async def test_a_text_across_two_pieces_is_found(tmp_path: Path, before: int, mo
     """A file is read piece by piece, and where one ends makes no difference."""
     monkeypatch.setattr(local_module, "find_ripgrep", lambda: None)
     (tmp_path / "a").write_bytes(b"x" * before + b"needle" + b"x" * 100_000)
-    assert await LocalWorkspace(tmp_path).holding([resolve_path("a")], b"needle")
+    needle = Needle(text=b"needle", file_bytes=1_000_000)
+    assert await LocalWorkspace(tmp_path).looks([group(".", ["a"])], needle) == [{"a": Look.MAY_HOLD}]
 
 
 async def test_links_and_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +172,14 @@ async def test_links_and_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "ws/d").mkdir(parents=True)
     (tmp_path / "secret").write_text("needle")
     (tmp_path / "ws/link").symlink_to("../secret")
+    (tmp_path / "ws/d/up").symlink_to("..")
     (tmp_path / "ws/a").write_text("needle")
-    paths = [resolve_path(path) for path in ("a", "d/gone", "gone/x", "link", "d")]
-    found = {str(path) for path in await LocalWorkspace(tmp_path / "ws").holding(paths, b"needle")}
-    assert found == {"a", "d", "link"}
+    groups = [group(".", ["a", "link", "d"]), group("d", ["gone"]), group("gone", ["x"]), group("d/up", ["a"])]
+    assert await LocalWorkspace(tmp_path / "ws").looks(groups, NEEDLE) == [
+        {"a": Look.MAY_HOLD, "link": Look.UNREADABLE, "d": Look.UNREADABLE},
+        {},
+        {},
+        {"a": Look.MAY_HOLD},
+    ]
     result = await search_text(LocalWorkspace(tmp_path / "ws"), "needle")
     assert [str(match.path) for match in result.matches] == ["a"]

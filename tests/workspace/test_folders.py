@@ -1,0 +1,237 @@
+"""Names that are told for many directories at once are those of a listing, and a search by them finds the same."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentscope_rx.errors import PathRefused
+from agentscope_rx.workspace import (
+    FileStat,
+    GlobResult,
+    HidingWorkspace,
+    InMemoryWorkspace,
+    LocalWorkspace,
+    OverlayWorkspace,
+    RoutedWorkspace,
+    ScopedWorkspace,
+    WorkspaceFS,
+    WorkspacePath,
+    glob_paths,
+    resolve_path,
+)
+from agentscope_rx.workspace import local as local_module
+from agentscope_rx.workspace.folders import Folder, ListsFolders, folders_of, listed_folders
+from agentscope_rx.workspace.looking import FileGroup, Look, Needle
+from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
+from agentscope_rx.workspace.walking import Walk
+
+
+class Plain:
+    """A workspace that can do nothing but what the protocol says: each folder is listed, and each file read."""
+
+    def __init__(self, inner: WorkspaceFS) -> None:
+        self.resolve, self.read, self.write = inner.resolve, inner.read, inner.write
+        self.list, self.stat, self.delete, self.move = inner.list, inner.stat, inner.delete, inner.move
+
+
+CONTENTS = [b"needle\n", b"x", b"", b"\0needle", b"%PDF-1 needle", b"needle" * 20, b"no " * 30_000 + b"needle"]
+NAMES = st.sampled_from(["a", "b", "d", "e.py", "mine", "hidden", ".agentscope-runtime", "\x1b", ".x"])
+LINKS = st.sampled_from([".", "..", "a", "d/a", "../d", "nowhere", "/etc", "../../out"])
+ENTRIES = st.lists(
+    st.tuples(st.lists(NAMES, min_size=1, max_size=3).map("/".join), st.sampled_from(CONTENTS) | LINKS), max_size=14
+)
+
+
+def plant(root: Path, entries: Sequence[tuple[str, bytes | str]]) -> WorkspaceFS:
+    root.mkdir()
+    for path, content in entries:
+        at = root / path
+        try:
+            at.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                with at.open("xb") as file:
+                    file.write(content)
+            else:
+                at.symlink_to(content)
+        except OSError:
+            continue  # something else is there already, or a link on the way leads nowhere
+    return LocalWorkspace(root)
+
+
+LAYERS: dict[str, Callable[[WorkspaceFS, WorkspaceFS], WorkspaceFS]] = {
+    "local": lambda one, _: one,
+    "scoped": lambda one, _: ScopedWorkspace(one, "d"),
+    "hiding": lambda one, _: HidingWorkspace(one, "d", but="d/mine"),
+    "overlay": OverlayWorkspace,
+    "routed": lambda one, two: RoutedWorkspace(one, {"d": two, "e.py": two}),
+    "all": lambda one, two: HidingWorkspace(
+        RoutedWorkspace(two, {"a": OverlayWorkspace(ScopedWorkspace(one, "d"), HidingWorkspace(one, "d"))}), "hidden"
+    ),
+    "mixed": lambda one, _: HidingWorkspace(
+        OverlayWorkspace(one, HidingWorkspace(InMemoryWorkspace({"d/a": b"needle", "d/b/c": "needle"}), "b")), "hidden"
+    ),
+}
+
+
+async def searched(workspace: WorkspaceFS, path: str = ".") -> SearchResult | type[OSError]:
+    try:
+        found = await search_text(workspace, "needle", path=path, limits=SearchLimits(file_bytes=100_000))
+        # Who reads each file is told of those that an overlay lists and refuses, even if they hold no such text.
+        return replace(found, unreadable=0)
+    except OSError as error:
+        return type(error)
+
+
+async def globbed(workspace: WorkspaceFS) -> GlobResult | type[OSError]:
+    try:
+        return await glob_paths(workspace, "**")
+    except OSError as error:
+        return type(error)
+
+
+async def real_directories(workspace: WorkspaceFS) -> list[WorkspacePath]:
+    """All directories that can be reached without a link, by listings alone."""
+    waiting, found = [resolve_path(".")], list[WorkspacePath]()
+    while waiting:
+        found.append(waiting.pop())
+        [folder] = await listed_folders(workspace, [found[-1]])
+        if isinstance(folder, Folder):
+            waiting.extend(found[-1].child(name) for name in folder.directories)
+    return found
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@settings(max_examples=20, deadline=None)
+@given(one=ENTRIES, two=ENTRIES)
+async def test_a_search_does_not_depend_on_how_names_are_told(
+    layer: str, one: list[tuple[str, bytes | str]], two: list[tuple[str, bytes | str]]
+) -> None:
+    """Folders told at once are those of listings; search and glob find what they find in a workspace without that."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_module, "find_ripgrep", lambda: None)
+        (Path(folder) / "out").mkdir()
+        (Path(folder) / "out/secret").write_text("needle out there")
+        workspace = LAYERS[layer](plant(Path(folder) / "one", one), plant(Path(folder) / "two", two))
+        assert isinstance(workspace, ListsFolders)
+        plain = Plain(workspace)
+        assert not isinstance(plain, ListsFolders)
+        for path in await real_directories(workspace):
+            [quick], [listed] = await folders_of(workspace, [path]), await folders_of(plain, [path])
+            assert names_of(quick) == names_of(listed)
+        for path in (".", "d", "a", "d/mine"):
+            found = await searched(workspace, path)
+            assert found == await searched(plain, path)
+            assert "out there" not in repr(found)
+        assert await globbed(workspace) == await globbed(plain)
+
+
+def names_of(found: Folder | OSError) -> object:
+    return None if isinstance(found, OSError) else tuple(map(list, (found.directories, found.files, found.links)))
+
+
+async def test_a_folder_is_not_found_behind_a_link(tmp_path: Path) -> None:
+    """What is asked for at once needs no look at links, since none is followed: neither to folders nor to files."""
+    (tmp_path / "ws/d").mkdir(parents=True)
+    (tmp_path / "ws/d/a").write_text("needle")
+    (tmp_path / "ws/inside").symlink_to("d")
+    (tmp_path / "ws/outside").symlink_to("/etc")
+    workspace = LocalWorkspace(tmp_path / "ws")
+    paths = ["d", "inside", "outside", "inside/x", "nothing", "d/a", str(tmp_path / "ws/d")]
+    found = await workspace.folders(paths)
+    assert [type(each) for each in found] == [
+        *(Folder, NotADirectoryError, PathRefused, FileNotFoundError, FileNotFoundError, NotADirectoryError),
+        Folder,
+    ]
+    assert all(str(tmp_path) not in str(each) for each in found)
+    for path in ("..", "/etc", ".agentscope-runtime"):
+        with pytest.raises(PathRefused):
+            await workspace.folders([path])
+
+
+async def test_what_is_behind_a_link_is_searched_when_it_is_asked_for(tmp_path: Path) -> None:
+    """A search may begin behind a link that stays inside, and is then as fast as any; none leads out."""
+    (tmp_path / "ws/d/e").mkdir(parents=True)
+    (tmp_path / "ws/d/e/a").write_text("needle")
+    (tmp_path / "ws/inside").symlink_to("d")
+    (tmp_path / "ws/outside").symlink_to("/etc")
+    workspace = LocalWorkspace(tmp_path / "ws")
+    found = await search_text(workspace, "needle", path="inside")
+    assert [str(match.path) for match in found.matches] == ["inside/e/a"]
+    groups = [FileGroup(folder=Folder(path=resolve_path(path)), names=["a"]) for path in ("inside/e", "outside")]
+    looks = await workspace.looks(groups, Needle(text=b"needle", file_bytes=9))
+    assert looks == [{"a": Look.MAY_HOLD}, {"a": Look.UNREADABLE}]
+
+
+async def test_what_is_hidden_is_not_told() -> None:
+    """The folders of others are refused as everywhere, and their names are left out."""
+    files = InMemoryWorkspace({"r/mine/a": "", "r/yours/a": "", "x": ""})
+    for inner in (files, HidingWorkspace(files, "no")):  # one that lists each folder, and one that does not
+        each = HidingWorkspace(inner, "r", but="r/mine")
+        root, shared, mine, *theirs = await folders_of(each, [".", "r", "r/mine", "r/yours", "r/nobody"])
+        assert isinstance(root, Folder)
+        assert isinstance(shared, Folder)
+        assert isinstance(mine, Folder)
+        assert (root.directories, root.files, shared.directories, mine.files) == (["r"], ["x"], ["mine"], ["a"])
+        assert [type(error) for error in theirs] == [PathRefused, PathRefused]
+
+
+class Counted(InMemoryWorkspace):
+    """Counts listings."""
+
+    listed = 0
+
+    async def list(self, path: str | WorkspacePath = ".") -> tuple[FileStat, ...]:
+        self.listed += 1
+        return await super().list(path)
+
+
+async def test_a_walk_that_ends_early_has_not_looked_far_ahead() -> None:
+    """Directories are asked about together, but no more at once than have been asked about before."""
+    workspace = Counted({f"{number:04}/a": "needle" for number in range(1000)})
+    await search_text(workspace, "needle", limits=SearchLimits(matches=1))
+    assert workspace.listed < 250  # of the 101 whose files are looked through at first
+
+
+async def test_a_walk_tells_everything_in_order() -> None:
+    """Files up to a directory, what is in that, then the files after it; each entry once."""
+    workspace = InMemoryWorkspace(dict.fromkeys(("a", "m/x", "m/y/z", "n", "o/p/q", "z", ".git/config"), ""))
+    told = list[str]()
+    async for part in Walk(workspace, ".").parts():
+        told += map(part.below, part.files)
+        told += [] if part.directory is None else [f"{part.below(part.directory)}/"]
+    assert told == [".git/", "a", "m/", "m/x", "m/y/", "m/y/z", "n", "o/", "o/p/", "o/p/q", "z"]
+
+
+@pytest.mark.parametrize("file_bytes", [1, 5, 6, 7, 100])
+async def test_the_size_of_a_file_counts_the_same_everywhere(tmp_path: Path, file_bytes: int) -> None:
+    """A file that is too large is counted, not read, and does not count as one that was searched."""
+    for name in "abc":
+        (tmp_path / name).write_text("needle")
+    limits = SearchLimits(file_bytes=file_bytes, files=2)
+    local = await search_text(LocalWorkspace(tmp_path), "needle", limits=limits)
+    assert local == await search_text(InMemoryWorkspace(dict.fromkeys("abc", "needle")), "needle", limits=limits)
+    assert (local.too_large, local.more_files) == ((3, False) if file_bytes < 6 else (0, True))
+
+
+async def test_a_directory_that_may_not_be_read_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a note, not an error, and the rest is searched."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").write_text("needle")
+    opened = os.open
+
+    def refusing(path: str | os.PathLike[str], flags: int, *, dir_fd: int | None = None) -> int:
+        if path == "a":
+            raise PermissionError(13, "Permission denied", path)
+        return opened(path, flags, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refusing)
+    result = await search_text(LocalWorkspace(tmp_path), "needle")
+    assert ([str(match.path) for match in result.matches], result.unreadable) == (["b"], 1)
