@@ -155,7 +155,7 @@ class OverlayWorkspace:
         if not (isinstance(self._upper, ListsFolders) and isinstance(self._lower, ListsFolders)):
             return await listed_folders(self, paths)
         inside = [resolve_path(path) for path in paths]
-        above, below = await self._upper.folders(inside), await _behind_links(self._lower, inside)
+        above, below = await self._upper.folders(inside), await self._lower.folders(inside)
         return [_merged(front, back) for front, back in zip(above, below, strict=True)]
 
     async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
@@ -214,7 +214,7 @@ class OverlayWorkspace:
 
 
 async def _behind_links(workspace: WorkspaceFS, paths: Sequence[WorkspacePath]) -> list[Found]:
-    """What there is in directories of one layer, which may be behind a link where the other one has a directory."""
+    """What there is in directories of one layer, of which some may be behind links."""
     found = list(await folders_of(workspace, paths))
     for index, each in enumerate(found):
         if isinstance(each, NotADirectoryError):

@@ -155,7 +155,8 @@ class ScopedWorkspace:
             links = [name for name in found.links if await self._stays(path.child(name))]
             return replace(found, path=path, links=links, known=known)
         if isinstance(found, FileNotFoundError) and not path.parts:
-            return Folder(path=path)
+            [found] = await listed_folders(self, [path])
+            return found
         try:
             with self._own_names():
                 raise found
