@@ -24,6 +24,7 @@ from agentscope_rx.memory.consolidation import BYTES_PER_TOKEN, Consolidation, C
 from agentscope_rx.memory.facts import facts_in
 from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, ledger_path
 from agentscope_rx.memory.flushing import MemoryGates, Waiting, append_facts
+from agentscope_rx.memory.progress import flushed, set_flushed, watermark
 from agentscope_rx.memory.prompts import flush_request, rendered
 from agentscope_rx.operators._aside_call import AnswerRefused, answer_to, beside, worded, worded_text
 from agentscope_rx.request_tokens import fixed_tokens, text_tokens
@@ -129,7 +130,7 @@ class MemoryKeeper:
             if not runtime.single(MemoryGates).take((scope, session), waiting):
                 return  # one that came first has taken it along
             files = MemoryFiles(self.files_of(_key(step)))
-            fresh = waiting.behind(await files.flushed(session))
+            fresh = waiting.behind(await flushed(files, session))
             if not fresh:
                 return
             aside = self._aside(step, self.config.flush_prompt)
@@ -140,7 +141,7 @@ class MemoryKeeper:
                 answer = await self._answer(aside, await self._flush_prompt(aside, files, part))
                 path, added = await append_facts(files, answer, now=runtime.clock.now(), heading="Memory Flush")
                 facts += facts_in(added) if added else 0
-            await files.set_flushed(session, fresh[-1].messages[-1].id)
+            await set_flushed(files, session, fresh[-1].messages[-1].id)
         if parts:
             value = {"trigger": trigger, "path": path, "facts": facts, "calls": len(parts)}
             aside.emit(Custom(name="memory_flush", value=value))
@@ -172,7 +173,7 @@ class MemoryKeeper:
         async with runtime.gate((_CONSOLIDATION, scope)).enter(wait_timeout=_TURN):
             files = MemoryFiles(self.files_of(_key(step)))
             now = runtime.clock.now()
-            left = time_left(await files.watermark(), now, self.config.consolidation_min_gap)
+            left = time_left(await watermark(files), now, self.config.consolidation_min_gap)
             if left:
                 gates, what = runtime.single(MemoryGates), (_CONSOLIDATION, scope)
                 gates.put_off(what, runtime.clock.monotonic(), left)

@@ -10,7 +10,8 @@ from agentscope_rx.compaction.prompt import quoted
 from agentscope_rx.frozen import frozen
 from agentscope_rx.memory.config import MemoryConfig
 from agentscope_rx.memory.facts import in_own_words, without_known
-from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, Taken, Watermark, Whole
+from agentscope_rx.memory.files import MEMORY_FILE, MemoryFiles, Taken, Whole
+from agentscope_rx.memory.progress import Watermark, set_watermark, watermark
 from agentscope_rx.memory.prompts import consolidation_request, consolidation_rules, too_long
 
 #: What a model is told and what it gets to read; gives its answer, empty where it has none.
@@ -62,26 +63,26 @@ class Consolidation:
         """
         touched = set[str]()
         for _ in range(_ROUNDS):
-            mark = await files.watermark()
+            mark = await watermark(files)
             facts, taken = await self._fitting(files, mark)
             if taken == mark.taken:
                 break
             if facts:
                 await self._rewrite(files, facts)
                 touched |= {path for path in taken if taken[path] != mark.taken.get(path)}
-            await files.set_watermark(Watermark(at=self.now if facts else mark.at, taken=taken))
+            await set_watermark(files, Watermark(at=self.now if facts else mark.at, taken=taken))
         return len(touched)
 
     async def archive(self, files: MemoryFiles) -> int:
         """Move the ledgers of old days, once they are taken in; how many were moved."""
         oldest = self.now.date() - timedelta(days=self.config.daily_file_retention_days)
-        mark = await files.watermark()
+        mark = await watermark(files)
         ledgers = [each for each in await files.ledgers() if each.day < oldest]
         old = [each for each in ledgers if mark.taken.get(each.path, Taken()).size == each.size]
         moved = [each.path for each in old if await files.archive(each)]
         if moved:
             left = {path: size for path, size in mark.taken.items() if path not in moved}
-            await files.set_watermark(Watermark(at=mark.at, taken=left))
+            await set_watermark(files, Watermark(at=mark.at, taken=left))
         return len(moved)
 
     async def _fitting(self, files: MemoryFiles, mark: Watermark) -> tuple[str, Mapping[str, Taken]]:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import codecs
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import date, datetime
-from typing import Final, cast
+from typing import Final
 
-from agentscope_rx.errors import FileTooLarge, PathRefused, WorkspaceConflict, WorkspaceError
+from agentscope_rx.errors import PathRefused, WorkspaceConflict, WorkspaceError
 from agentscope_rx.frozen import frozen
 from agentscope_rx.logs import logger
-from agentscope_rx.wire import clean_text, json_object, to_json
+from agentscope_rx.wire import clean_text
 from agentscope_rx.workspace import FileKind, WorkspaceFS
 
 MEMORY_FILE: Final = "MEMORY.md"
 LEDGER_FOLDER: Final = "memory"
 ARCHIVE_FOLDER: Final = "memory/archive"
-_WATERMARK_FILE: Final = "memory/.consolidation_state"
-_FLUSHED_FILE: Final = "memory/.flush_state"
 _LEDGER: Final = re.compile(r"(\d{4}-\d{2}-\d{2})\.md")
-_MOST_SESSIONS: Final = 500
 #: Each writer that is too late lets another one through: so many at once are no memory any more.
 _MOST_TRIES: Final = 100
 _PIECE: Final = 1024 * 1024
@@ -54,19 +51,6 @@ class Taken:
 
     size: int = 0
     digest: str = ""
-
-
-@frozen
-class Watermark:
-    """What consolidations have taken in.
-
-    Args:
-        at: When the last began that had something to take in; None = there was none.
-        taken: For each ledger how far it was read.
-    """
-
-    at: datetime | None = None
-    taken: Mapping[str, Taken]
 
 
 @frozen(kw_only=False)
@@ -249,43 +233,9 @@ class MemoryFiles:
             return False
         return True
 
-    # -- how far we are -------------------------------------------------------------------------------------
-
-    async def watermark(self) -> Watermark:
-        """What the last consolidation has taken in; nothing where that cannot be read."""
-        known = await self._state(_WATERMARK_FILE)
-        ledgers, at = known.get("ledgers"), known.get("at")
-        noted = cast("Mapping[str, object]", ledgers if isinstance(ledgers, Mapping) else {})
-        taken = {path: found for path, each in noted.items() if (found := _taken(each)) is not None}
-        return Watermark(at=_moment(at) if isinstance(at, str) else None, taken=taken)
-
-    async def set_watermark(self, watermark: Watermark) -> None:
-        """Note what a consolidation has taken in."""
-        at = None if watermark.at is None else watermark.at.isoformat()
-        ledgers = {path: [each.size, each.digest] for path, each in watermark.taken.items()}
-        await self._workspace.write(_WATERMARK_FILE, to_json({"at": at, "ledgers": ledgers}))
-
-    async def flushed(self, session: str) -> str:
-        """The last message of a session whose facts were written down; empty where none is known."""
-        known = (await self._state(_FLUSHED_FILE)).get(session)
-        return known if isinstance(known, str) else ""
-
-    async def set_flushed(self, session: str, message_id: str) -> None:
-        """Note how far the facts of a session are written down; the sessions longest ago are forgotten."""
-
-        def with_session(before: Whole) -> bytes:
-            known = dict(json_object(before.text) or {})
-            known.pop(session, None)
-            known[session] = message_id
-            return to_json(dict([*known.items()][-_MOST_SESSIONS:]))
-
-        await self.rewrite(_FLUSHED_FILE, with_session)
-
-    async def _state(self, path: str) -> Mapping[str, object]:
-        try:
-            return json_object((await self._workspace.read(path)).data) or {}
-        except (*_MISSING, FileTooLarge):
-            return {}
+    async def put(self, path: str, data: bytes) -> None:
+        """Write a file, whatever is in it."""
+        await self._workspace.write(path, data)
 
 
 def ledger_path(day: datetime) -> str:
@@ -312,24 +262,8 @@ def _whole(data: bytes, *, lines_only: bool) -> bytes:
     return data[: len(data) - len(decoder.getstate()[0])]
 
 
-def _taken(noted: object) -> Taken | None:
-    match noted:
-        case [int(size), str(digest)] if size >= 0:
-            return Taken(size, digest)
-        case _:
-            return None
-
-
 def _day(text: str) -> date | None:
     try:
         return date.fromisoformat(text)
     except ValueError:
         return None
-
-
-def _moment(text: str) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None

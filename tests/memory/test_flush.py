@@ -18,6 +18,7 @@ from agentscope_rx.events import AgentEnd, AgentResult, is_aside
 from agentscope_rx.history import Exchange
 from agentscope_rx.memory.files import MemoryFiles
 from agentscope_rx.memory.flushing import MemoryGates
+from agentscope_rx.memory.progress import flushed, set_flushed
 from agentscope_rx.memory.prompts import rendered
 from agentscope_rx.messages import GenerateReason, MetadataKey, Msg, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from agentscope_rx.operators import text_operator
@@ -124,10 +125,10 @@ async def test_how_far_the_newest_500_sessions_are_read() -> None:
     """Those longest ago are forgotten, and their facts found anew; one that goes on is no old one."""
     files = MemoryFiles(Ledger())
     for number in range(500):
-        await files.set_flushed(f"s{number}", f"m{number}")
-    await files.set_flushed("s0", "m500")
-    await files.set_flushed("s500", "m501")
-    assert [await files.flushed(name) for name in ("s0", "s1", "s2", "s500")] == ["m500", "", "m2", "m501"]
+        await set_flushed(files, f"s{number}", f"m{number}")
+    await set_flushed(files, "s0", "m500")
+    await set_flushed(files, "s500", "m501")
+    assert [await flushed(files, name) for name in ("s0", "s1", "s2", "s500")] == ["m500", "", "m2", "m501"]
 
 
 @virtual
