@@ -25,6 +25,7 @@ from agentscope_rx.workspace.filesystem import FileContent, FileStat
 from agentscope_rx.workspace.fsspec_drives import Drive, FolderDrive
 from agentscope_rx.workspace.fsspec_files import DriveFiles, settled
 from agentscope_rx.workspace.fsspec_objects import ObjectDrive, S3Drive
+from agentscope_rx.workspace.looking import FileGroup, Looks, Needle, looks_by_reading
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 
 T = TypeVar("T")
@@ -166,8 +167,11 @@ class FsspecWorkspace:
         check_entry(inside)
         await self._changed(lambda: self._files.move(inside, new, if_match), inside, new)
 
-    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        """Tell which files may hold a text, by reading several at once; see `FindsText`."""
+    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
+        """Look at files, by reading several at once; see `FindsText`."""
+        return await looks_by_reading(groups, needle, self._holding)
+
+    async def _holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
         found: list[WorkspacePath] = []
         for start in range(0, len(paths), _READ_AT_ONCE):
             some = paths[start : start + _READ_AT_ONCE]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Protocol, runtime_checkable
 
 from agentscope_rx.frozen import frozen
 from agentscope_rx.workspace.filesystem import WorkspaceFS
 from agentscope_rx.workspace.folders import Folder
+from agentscope_rx.workspace.paths import WorkspacePath
 
 
 class Look(Enum):
@@ -85,6 +86,30 @@ async def looks_at(workspace: WorkspaceFS, groups: Sequence[FileGroup], needle: 
     if isinstance(workspace, FindsText):
         return await workspace.looks(groups, needle)
     return [_by_size(group, needle) for group in groups]
+
+
+async def looks_by_reading(
+    groups: Sequence[FileGroup],
+    needle: Needle,
+    holding: Callable[[Sequence[WorkspacePath], bytes], Awaitable[Collection[WorkspacePath]]],
+) -> Sequence[Looks]:
+    """Look at files for a workspace that reads many of them in one request.
+
+    Args:
+        groups: The files.
+        needle: What they may hold.
+        holding: Tells which of those that are not too large may hold a text, or are binary.
+    """
+    looks = [_by_size(group, needle) for group in groups]
+    paths = [
+        {group.folder.path.child(name): name for name, look in each.items() if look is Look.MAY_HOLD}
+        for group, each in zip(groups, looks, strict=True)
+    ]
+    found = set(await holding([path for each in paths for path in each], needle.text))
+    away = [{name for path, name in each.items() if path not in found} for each in paths]
+    return [
+        {name: look for name, look in each.items() if name not in gone} for each, gone in zip(looks, away, strict=True)
+    ]
 
 
 def _by_size(group: FileGroup, needle: Needle) -> Looks:

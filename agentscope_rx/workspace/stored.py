@@ -23,6 +23,8 @@ from agentscope_rx.workspace.conditions import (
     version_of,
 )
 from agentscope_rx.workspace.filesystem import FileContent, FileStat
+from agentscope_rx.workspace.folders import Folder, Found
+from agentscope_rx.workspace.looking import FileGroup, Looks, Needle, looks_by_reading
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.text import binary_type
 from agentscope_rx.workspace.tree import FileNode, FileTree
@@ -161,8 +163,21 @@ class StoredWorkspace:
         check_writable(path, "moved", read_only=self._read_only)
         await to_the_end(self._change(lambda tree: tree.move(inside, new, self._now(), if_match=if_match)))
 
-    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        """Tell which files may hold a text, by reading many in one request; see `FindsText`."""
+    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
+        """Look at files, by reading many in one request; see `FindsText`."""
+        return await looks_by_reading(groups, needle, self._holding)
+
+    async def folders(self, paths: Sequence[str | WorkspacePath]) -> Sequence[Found]:
+        """Tell what is in directories, by one look at the tree; see `ListsFolders`."""
+        tree, found = await self._tree(), list[Found]()
+        for path in map(resolve_path, paths):
+            try:
+                found.append(Folder.of(path, tree.list(path)))
+            except OSError as error:
+                found.append(error)
+        return found
+
+    async def _holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
         tree = await self._tree()
         files = [(path, tree.files[path]) for path in paths if path in tree.files]
         found = [path for path, node in files if node.size > _BYTES_AT_ONCE]
