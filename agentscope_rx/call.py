@@ -7,6 +7,7 @@ from dataclasses import replace
 from os import getpid
 from typing import TypeAlias
 
+from agentscope_rx.emitter import Emitter, RunIdentity
 from agentscope_rx.errors import CommandGone, UncertainToolCalls
 from agentscope_rx.frozen import frozen
 from agentscope_rx.inbox import MOST_ATTEMPTS, Command
@@ -34,7 +35,7 @@ from agentscope_rx.session import (
     uncertain_calls,
 )
 from agentscope_rx.state import AgentState, Record
-from agentscope_rx.step import Emitter, ModelCard, RunHandle, RunIdentity, Session
+from agentscope_rx.step import ModelCard, RunHandle, Session
 from agentscope_rx.tools.outputs import OutputType
 
 #: A session that somebody changes: with a log, or without one.

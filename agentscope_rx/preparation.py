@@ -8,6 +8,7 @@ from functools import partial
 from agentscope_rx.call import Call
 from agentscope_rx.context.layout import lay_out
 from agentscope_rx.draft import RequestDraft
+from agentscope_rx.emitter import Emitter
 from agentscope_rx.events import AgentEvent, Custom
 from agentscope_rx.frozen import frozen
 from agentscope_rx.manifest import ContextManifest
@@ -15,7 +16,7 @@ from agentscope_rx.pulling import last
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.session import StoredSession
 from agentscope_rx.state import AgentState
-from agentscope_rx.step import Emitter, Mode, Pressed, Step
+from agentscope_rx.step import Mode, Pressed, Step
 
 
 @frozen

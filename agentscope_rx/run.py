@@ -15,13 +15,13 @@ import agentscope_rx.events as ev
 from agentscope_rx.attendance import attended
 from agentscope_rx.bridge import SourceTask, running_loop
 from agentscope_rx.call import Call, OpenSession
+from agentscope_rx.emitter import Emitter
 from agentscope_rx.errors import AgentScopeError
 from agentscope_rx.inbox import SHUTDOWN
 from agentscope_rx.live import LiveRuns
 from agentscope_rx.logs import logger
 from agentscope_rx.messages import GenerateReason, Msg
 from agentscope_rx.session import EventJournal, LoggedSession
-from agentscope_rx.step import Emitter
 from agentscope_rx.step_loop import StepLoop
 from agentscope_rx.streams import Sink
 from agentscope_rx.task_state import TaskContextState

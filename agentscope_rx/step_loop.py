@@ -16,12 +16,13 @@ import agentscope_rx.events as ev
 from agentscope_rx.bridge import Scope, from_coroutine
 from agentscope_rx.call import Call, OpenSession
 from agentscope_rx.condensing import REASON_KEY
+from agentscope_rx.emitter import Emitter, RunIdentity
 from agentscope_rx.errors import ProviderError
 from agentscope_rx.messages import GenerateReason, Msg, Role, ToolUseBlock, timestamp_of
 from agentscope_rx.records import CallsClosed, CallsConfirmed, CallsExecuted, InputsTaken, ReplyRecorded
 from agentscope_rx.session import CLOSED_TEXT, NOT_RUN_TEXT, RequestCache, closable_calls, events_of
 from agentscope_rx.state import Record
-from agentscope_rx.step import Emitter, Mode, RunIdentity, Step
+from agentscope_rx.step import Mode, Step
 from agentscope_rx.streams import loop
 
 _INTERRUPTED_TEXT: Final = "The work was interrupted before it was finished."

@@ -26,11 +26,11 @@ import pydantic_core
 from reactivex import Observable, Observer
 
 from agentscope_rx import Msg, ReActAgent, Runtime, RuntimeContext
+from agentscope_rx.emitter import Emitter, RunIdentity
 from agentscope_rx.events import AgentEvent, TextBlockDelta
 from agentscope_rx.models.chat_body import encode
 from agentscope_rx.models.providers import COMPATIBLE
 from agentscope_rx.requests import ModelChunk, ModelRequest
-from agentscope_rx.step import Emitter, RunIdentity
 from agentscope_rx.stores import SessionKey
 from agentscope_rx.stores.store import Stored
 from agentscope_rx.streams import Sink

@@ -31,7 +31,7 @@ LAYERS: Mapping[str, frozenset[str]] = {
         " past differences inbox"
     ),
     "kernel": _names(
-        "gates runtime outside step bridge portal streams lifting pipeline pulling shared_run event_stream"
+        "gates runtime outside emitter step bridge portal streams lifting pipeline pulling shared_run event_stream"
         " attempts reply_writer background_work"
     ),
     "services": _names("models tools workspace stores session context tokens permissions tasks memory compaction"),

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from reactivex.disposable import SingleAssignmentDisposable
 
 from agentscope_rx.bridge import LoopScheduler, Scope, leave
+from agentscope_rx.emitter import Emitter
 from agentscope_rx.errors import ConformanceFailed, StepLost
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.history import Exchange, History
@@ -32,7 +33,7 @@ from agentscope_rx.pipeline import Pipeline, stock_name
 from agentscope_rx.records import CallsClosed
 from agentscope_rx.session import Intake, take_in
 from agentscope_rx.state import AgentState
-from agentscope_rx.step import Emitter, RunHandle, Step
+from agentscope_rx.step import RunHandle, Step
 from agentscope_rx.testing.values import a_history, a_step
 
 MakeOperator: TypeAlias = Callable[[], StepOperator]

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, TypedDict, Unpack
 
 from agentscope_rx.draft import Change, RequestDraft
+from agentscope_rx.emitter import Emitter, RunIdentity
 from agentscope_rx.events import AgentEvent
 from agentscope_rx.history import History
 from agentscope_rx.manifest import ContextManifest
@@ -27,7 +28,7 @@ from agentscope_rx.requests import ModelRequest, Purpose
 from agentscope_rx.runtime import Runtime
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.state import AgentState, Record
-from agentscope_rx.step import Emitter, Finish, Mode, ModelCard, RunHandle, RunIdentity, Step, Timing
+from agentscope_rx.step import Finish, Mode, ModelCard, RunHandle, Step, Timing
 from agentscope_rx.testing.scripted_model import ScriptedModel
 
 BEGINNING: Final = datetime(2026, 1, 1, tzinfo=UTC)
