@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
@@ -25,7 +25,7 @@ from agentscope_rx.workspace.filesystem import FileContent, FileStat
 from agentscope_rx.workspace.fsspec_drives import Drive, FolderDrive
 from agentscope_rx.workspace.fsspec_files import DriveFiles, settled
 from agentscope_rx.workspace.fsspec_objects import ObjectDrive, S3Drive
-from agentscope_rx.workspace.looking import FileGroup, Looks, Needle, looks_by_reading
+from agentscope_rx.workspace.looking import FileGroup, Look, Looks, Needle, by_size
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 
 T = TypeVar("T")
@@ -168,15 +168,26 @@ class FsspecWorkspace:
         await self._changed(lambda: self._files.move(inside, new, if_match), inside, new)
 
     async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
-        """Look at files, by reading several at once; see `FindsText`."""
-        return await looks_by_reading(groups, needle, self._holding)
-
-    async def _holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        found: list[WorkspacePath] = []
+        """Look at files, at several at once; see `FindsText`."""
+        sized = by_size(groups, needle)
+        paths = [
+            group.folder.path.child(name)
+            for group, looks in zip(groups, sized, strict=True)
+            for name, look in looks.items()
+            if look is Look.MAY_HOLD
+        ]
+        held = set[WorkspacePath]()
         for start in range(0, len(paths), _READ_AT_ONCE):
             some = paths[start : start + _READ_AT_ONCE]
-            found += await self._drive.run(partial(self._files.holding, some, text))
-        return found
+            held.update(await self._drive.run(partial(self._files.holding, some, needle)))
+        return [
+            {
+                name: look
+                for name, look in looks.items()
+                if look is not Look.MAY_HOLD or group.folder.path.child(name) in held
+            }
+            for group, looks in zip(groups, sized, strict=True)
+        ]
 
     async def _asked(self, work: Callable[[], Coroutine[Any, Any, T]], path: WorkspacePath) -> T:
         with _own_errors(path):

@@ -11,8 +11,8 @@ from agentscope_rx.errors import FileTooLarge, PathRefused, WorkspaceConflict
 from agentscope_rx.workspace.conditions import check_version, gone, os_error, part_length, version_of
 from agentscope_rx.workspace.filesystem import FileContent, FileKind, FileStat
 from agentscope_rx.workspace.fsspec_drives import KEEPER, Changed, Drive, Entry
+from agentscope_rx.workspace.looking import Needle, look_at
 from agentscope_rx.workspace.paths import WorkspacePath, shown
-from agentscope_rx.workspace.text import binary_type
 
 T = TypeVar("T")
 #: How often a verb begins anew, when others change what it works on.
@@ -93,13 +93,15 @@ class DriveFiles:
             return _described(path, found)
         return _described(path, found, version_of(await self._whole(path, found)))
 
-    async def holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
-        """Tell which of a few files may hold a text; those too that cannot be read, so that their reader is told."""
-        read = await self._drive.beginnings([*map(self.key, paths)], self._max_read_bytes)
+    async def holding(self, paths: Sequence[WorkspacePath], needle: Needle) -> Collection[WorkspacePath]:
+        """Tell which of a few files are worth reading; those too that cannot be read, so that their reader is told."""
+        # One byte more than a file may have tells that it has grown; nor is more read than any verb returns.
+        most = min(needle.file_bytes + 1, self._max_read_bytes)
+        read = await self._drive.beginnings([*map(self.key, paths)], most)
         return [
             path
             for path, data in zip(paths, read, strict=True)
-            if not isinstance(data, bytes) or text in data or binary_type(data) is not None
+            if not isinstance(data, bytes) or len(data) == most or look_at(data, needle) is not None
         ]
 
     # -- changing ---------------------------------------------------------------------------------------------

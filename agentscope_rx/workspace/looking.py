@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Protocol, runtime_checkable
 
 from agentscope_rx.frozen import frozen
 from agentscope_rx.workspace.filesystem import WorkspaceFS
 from agentscope_rx.workspace.folders import Folder
-from agentscope_rx.workspace.paths import WorkspacePath
+from agentscope_rx.workspace.text import binary_type
 
 
 class Look(Enum):
@@ -85,36 +85,43 @@ async def looks_at(workspace: WorkspaceFS, groups: Sequence[FileGroup], needle: 
         return ()
     if isinstance(workspace, FindsText):
         return await workspace.looks(groups, needle)
-    return [_by_size(group, needle) for group in groups]
+    return by_size(groups, needle)
 
 
-async def looks_by_reading(
-    groups: Sequence[FileGroup],
-    needle: Needle,
-    holding: Callable[[Sequence[WorkspacePath], bytes], Awaitable[Collection[WorkspacePath]]],
-) -> Sequence[Looks]:
-    """Look at files for a workspace that reads many of them in one request.
+def look_at(data: bytes, needle: Needle) -> Look | None:
+    """Tell what a look at a whole file told; None where the file does not hold the text.
+
+    Args:
+        data: Its content.
+        needle: What it may hold.
+
+    Examples:
+        >>> look_at(b"a needle", Needle(text=b"needle", file_bytes=100))
+        <Look.MAY_HOLD: 1>
+    """
+    if len(data) > needle.file_bytes:
+        return Look.TOO_LARGE
+    if binary_type(data) is not None:
+        return Look.BINARY
+    return Look.MAY_HOLD if needle.text in data else None
+
+
+def by_size(groups: Sequence[FileGroup], needle: Needle) -> list[Looks]:
+    """Tell what is known of files before any is looked at: which are too large; all others are worth it.
 
     Args:
         groups: The files.
         needle: What they may hold.
-        holding: Tells which of those that are not too large may hold a text, or are binary.
+
+    Examples:
+        >>> by_size([group], Needle(text=b"needle", file_bytes=0))
+        [{'a': <Look.TOO_LARGE: 3>}]
     """
-    looks = [_by_size(group, needle) for group in groups]
-    paths = [
-        {group.folder.path.child(name): name for name, look in each.items() if look is Look.MAY_HOLD}
-        for group, each in zip(groups, looks, strict=True)
-    ]
-    found = set(await holding([path for each in paths for path in each], needle.text))
-    away = [{name for path, name in each.items() if path not in found} for each in paths]
     return [
-        {name: look for name, look in each.items() if name not in gone} for each, gone in zip(looks, away, strict=True)
+        {
+            name: Look.TOO_LARGE if name in known and known[name].size > needle.file_bytes else Look.MAY_HOLD
+            for name in group.names
+        }
+        for group in groups
+        for known in (group.folder.known,)
     ]
-
-
-def _by_size(group: FileGroup, needle: Needle) -> Looks:
-    known = group.folder.known
-    return {
-        name: Look.TOO_LARGE if name in known and known[name].size > needle.file_bytes else Look.MAY_HOLD
-        for name in group.names
-    }

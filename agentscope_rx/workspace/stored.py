@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from math import ceil
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar, cast
 
 from agentscope_rx.errors import StateConflict, WorkspaceError
 from agentscope_rx.finishing import to_the_end
 from agentscope_rx.runtime import Clock, SystemClock
 from agentscope_rx.stores.blobs import BlobStore
 from agentscope_rx.stores.keys import check_identifier, folder_name
-from agentscope_rx.stores.store import ABSENT, Stored
+from agentscope_rx.stores.store import ABSENT
 from agentscope_rx.wire import from_json, to_json
 from agentscope_rx.workspace.conditions import (
     DEFAULT_MAX_READ_BYTES,
@@ -24,23 +23,16 @@ from agentscope_rx.workspace.conditions import (
 )
 from agentscope_rx.workspace.filesystem import FileContent, FileStat
 from agentscope_rx.workspace.folders import Folder, Found
-from agentscope_rx.workspace.looking import FileGroup, Looks, Needle, looks_by_reading
+from agentscope_rx.workspace.looking import FileGroup, Looks, Needle
 from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
-from agentscope_rx.workspace.text import binary_type
+from agentscope_rx.workspace.stored_contents import Contents
 from agentscope_rx.workspace.tree import FileNode, FileTree
 
 T = TypeVar("T")
-_File: TypeAlias = tuple[WorkspacePath, FileNode[str]]
 #: Where the tree lies: what files and directories there are, and which blobs hold the contents.
 _INDEX: Final = "index"
 _FORM: Final = 1
-#: How long a piece of a content is: databases and servers dislike larger ones, and parts are read by pieces.
-_PIECE: Final = 1024 * 1024
 _OWN_BYTES: Final = 16
-#: How many pieces one request asks for at most, and how many bytes the contents have that a search asks for at once.
-_PIECES_AT_ONCE: Final = 8
-_FILES_AT_ONCE: Final = 200
-_BYTES_AT_ONCE: Final = _PIECES_AT_ONCE * _PIECE
 
 
 class StoredWorkspace:
@@ -78,6 +70,7 @@ class StoredWorkspace:
     ) -> None:
         self._store, self._name = store, check_identifier("name", name)
         self._space = folder_name(name)
+        self._contents = Contents(store, self._space)
         self._read_only = read_only
         self._max_read_bytes = check_max_read_bytes(max_read_bytes)
         self._clock = clock or SystemClock()
@@ -113,7 +106,7 @@ class StoredWorkspace:
         node = (await self._tree()).file(inside)
         while True:
             length = part_length(path, node.size, offset, limit, self._max_read_bytes)
-            data = await self._part(node, min(offset, node.size), length)
+            data = await self._contents.part(node, min(offset, node.size), length)
             if data is not None:
                 version = node.version if offset == 0 and length == node.size else None
                 return FileContent(path=inside, data=data, size=node.size, version=version)
@@ -153,7 +146,7 @@ class StoredWorkspace:
 
         async def work() -> None:
             node = await self._change(lambda tree: tree.delete(inside, self._now(), if_match=if_match))
-            await self._forget(node)
+            await self._contents.forget(node)
 
         await to_the_end(work())
 
@@ -163,39 +156,28 @@ class StoredWorkspace:
         check_writable(path, "moved", read_only=self._read_only)
         await to_the_end(self._change(lambda tree: tree.move(inside, new, self._now(), if_match=if_match)))
 
-    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
-        """Look at files, by reading many in one request; see `FindsText`."""
-        return await looks_by_reading(groups, needle, self._holding)
-
     async def folders(self, paths: Sequence[str | WorkspacePath]) -> Sequence[Found]:
         """Tell what is in directories, by one look at the tree; see `ListsFolders`."""
-        tree, found = await self._tree(), list[Found]()
-        for path in map(resolve_path, paths):
-            try:
-                found.append(Folder.of(path, tree.list(path)))
-            except OSError as error:
-                found.append(error)
-        return found
-
-    async def _holding(self, paths: Sequence[WorkspacePath], text: bytes) -> Collection[WorkspacePath]:
+        inside = [resolve_path(path) for path in paths]
         tree = await self._tree()
-        files = [(path, tree.files[path]) for path in paths if path in tree.files]
-        found = [path for path, node in files if node.size > _BYTES_AT_ONCE]
-        for some in _batches([(path, node) for path, node in files if node.size <= _BYTES_AT_ONCE]):
-            names = [name for _, node in some for name, _ in _pieces(node)]
-            blobs = await self._store.get_blobs(self._space, names)
-            found += [path for path, node in some if _may_hold(node, blobs, text)]
-        return found
+        return [_folder(tree, path) for path in inside]
 
-    # -- contents -------------------------------------------------------------------------------------------
+    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
+        """Look at files, at many by one request; see `FindsText`."""
+        tree = await self._tree()
+        paths = [[group.folder.path.child(name) for name in group.names] for group in groups]
+        nodes = {path: tree.files[path] for some in paths for path in some if path in tree.files}
+        found = await self._contents.looks(nodes, needle)
+        return [{path.name: found[path] for path in some if path in found} for some in paths]
+
+    # -- changing -------------------------------------------------------------------------------------------
 
     async def _write(self, path: WorkspacePath, data: bytes, if_match: str | None, create_only: bool) -> str:
         (await self._tree()).check_write(path, if_match=if_match, create_only=create_only)  # before anything is stored
         node = FileNode(
             content=secrets.token_hex(_OWN_BYTES), size=len(data), version=version_of(data), modified=self._now()
         )
-        for name, start in _pieces(node):
-            await self._store.put_blob(self._space, name, data[start : start + _PIECE], expected_version=ABSENT)
+        await self._contents.put(node, data)
 
         def put(tree: FileTree[str]) -> FileNode[str] | None:
             tree.check_write(path, if_match=if_match, create_only=create_only)
@@ -204,27 +186,12 @@ class StoredWorkspace:
         try:
             old = await self._change(put)
         except (WorkspaceError, FileExistsError, IsADirectoryError, NotADirectoryError):
-            await self._forget(node)  # refused for sure; of any other failure nobody knows whether the tree has it
+            await self._contents.forget(
+                node
+            )  # refused for sure; of any other failure nobody knows whether the tree has it
             raise
-        await self._forget(old)
+        await self._contents.forget(old)
         return node.version
-
-    async def _part(self, node: FileNode[str], offset: int, length: int) -> bytes | None:
-        """A part of a content; None if it is there no more."""
-        names = [name for name, start in _pieces(node) if start + _PIECE > offset and start < offset + length]
-        found: list[bytes] = []
-        for some in (names[at : at + _PIECES_AT_ONCE] for at in range(0, len(names), _PIECES_AT_ONCE)):
-            pieces = await self._store.get_blobs(self._space, some)
-            if len(pieces) < len(some):
-                return None
-            found += [pieces[name].body for name in some]
-        first = offset % _PIECE
-        return b"".join(found)[first : first + length]
-
-    async def _forget(self, node: FileNode[str] | None) -> None:
-        names = [] if node is None else [name for name, _ in _pieces(node)]
-        if names:
-            await self._store.delete_blobs(self._space, names)
 
     # -- the tree -------------------------------------------------------------------------------------------
 
@@ -258,31 +225,11 @@ class StoredWorkspace:
         return self._clock.now().timestamp()
 
 
-def _pieces(node: FileNode[str]) -> Iterator[tuple[str, int]]:
-    """The names of the blobs of a content, and where in it each begins."""
-    return ((f"{node.content}/{number}", number * _PIECE) for number in range(ceil(node.size / _PIECE)))
-
-
-def _batches(files: Sequence[_File]) -> Iterator[Sequence[_File]]:
-    """Files that are read together."""
-    some, size = list[_File](), 0
-    for path, node in files:
-        if some and (size + node.size > _BYTES_AT_ONCE or len(some) == _FILES_AT_ONCE):
-            yield some
-            some, size = [], 0
-        some.append((path, node))
-        size += node.size
-    if some:
-        yield some
-
-
-def _may_hold(node: FileNode[str], blobs: Mapping[str, Stored], text: bytes) -> bool:
-    """Whether a content holds a text or is binary; also where it is there no more, so that its reader is told."""
-    names = [name for name, _ in _pieces(node)]
-    if any(name not in blobs for name in names):
-        return True
-    data = b"".join(blobs[name].body for name in names)
-    return text in data or binary_type(data) is not None
+def _folder(tree: FileTree[str], path: WorkspacePath) -> Found:
+    try:
+        return Folder.of(path, tree.list(path))
+    except OSError as error:
+        return error
 
 
 def _bytes_of(tree: FileTree[str]) -> bytes:

@@ -50,3 +50,11 @@ async def filled(workspace: WorkspaceFS, files: Mapping[str, bytes]) -> Workspac
     for path, data in files.items():
         await workspace.write(path, data)
     return workspace
+
+
+class Plain:
+    """A workspace that can do nothing but what the protocol says: each folder is listed, and each file read."""
+
+    def __init__(self, inner: WorkspaceFS) -> None:
+        self.resolve, self.read, self.write = inner.resolve, inner.read, inner.write
+        self.list, self.stat, self.delete, self.move = inner.list, inner.stat, inner.delete, inner.move

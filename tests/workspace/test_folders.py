@@ -30,17 +30,10 @@ from agentscope_rx.workspace import (
 from agentscope_rx.workspace import local as local_module
 from agentscope_rx.workspace.folders import Folder, ListsFolders, folders_of, listed_folders
 from agentscope_rx.workspace.looking import FileGroup, Look, Needle
+from agentscope_rx.workspace.ripgrep import find_ripgrep
 from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
 from agentscope_rx.workspace.walking import Walk
-
-
-class Plain:
-    """A workspace that can do nothing but what the protocol says: each folder is listed, and each file read."""
-
-    def __init__(self, inner: WorkspaceFS) -> None:
-        self.resolve, self.read, self.write = inner.resolve, inner.read, inner.write
-        self.list, self.stat, self.delete, self.move = inner.list, inner.stat, inner.delete, inner.move
-
+from tests.workspace.places import Plain
 
 CONTENTS = [b"needle\n", b"x", b"", b"\0needle", b"%PDF-1 needle", b"needle" * 20, b"no " * 30_000 + b"needle"]
 NAMES = st.sampled_from(["a", "b", "d", "e.py", "mine", "hidden", ".agentscope-runtime", "\x1b", ".x"])
@@ -141,6 +134,27 @@ async def test_a_search_does_not_depend_on_how_names_are_told(
             assert found == await searched(plain, path)
             assert "out there" not in repr(found)
         assert await globbed(workspace) == await globbed(plain)
+
+
+@pytest.mark.skipif(find_ripgrep() is None, reason="ripgrep is not installed")
+@pytest.mark.parametrize("layer", LAYERS)
+@settings(max_examples=6, deadline=None)
+@given(one=ENTRIES, two=ENTRIES, file_bytes=st.sampled_from([5, 100, 100_000]))
+async def test_a_search_does_not_depend_on_ripgrep(
+    layer: str, one: list[tuple[str, bytes | str]], two: list[tuple[str, bytes | str]], file_bytes: int
+) -> None:
+    """Over every layer and any tree, with links and what is left out; all numbers are the same too."""
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "out").mkdir()
+        (Path(folder) / "out/secret").write_text("needle out there")
+        workspace = LAYERS[layer](plant(Path(folder) / "one", one), plant(Path(folder) / "two", two))
+        limits = SearchLimits(file_bytes=file_bytes)
+        for path in await real_directories(workspace):
+            with_it = await search_text(workspace, "needle", path=path, limits=limits)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(local_module, "find_ripgrep", lambda: None)
+                assert await search_text(workspace, "needle", path=path, limits=limits) == with_it
+            assert "out there" not in repr(with_it)
 
 
 def names_of(found: Folder | OSError) -> object:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentscope_rx.errors import FileTooLarge, InvalidOption, PathRefused
-from agentscope_rx.workspace import FileContent, FileStat, InMemoryWorkspace, LocalWorkspace, WorkspacePath
+from agentscope_rx.workspace import (
+    FileContent,
+    FileStat,
+    HidingWorkspace,
+    InMemoryWorkspace,
+    LocalWorkspace,
+    OverlayWorkspace,
+    RoutedWorkspace,
+    ScopedWorkspace,
+    WorkspacePath,
+)
 from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
+from tests.workspace.places import Plain
 
 FILES = {
     "a.py": "import os\nneedle here\r\nno\nneedle needle",
@@ -166,6 +178,31 @@ async def test_long_lines_are_cut(line: str, shown: str) -> None:
     workspace = InMemoryWorkspace({"a": f"{line}\n"})
     result = await search_text(workspace, text, limits=SearchLimits(line_length=20))
     assert [match.text for match in result.matches] == [shown]
+
+
+async def test_what_does_not_hold_the_text_is_not_read(everywhere: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read for each file is a request for each, or a change of threads; many are looked at together, in any layer."""
+    files = {f"d{number % 3}/{number}": b"hay" for number in range(30)}
+    async with everywhere({**files, "d0/it": b"needle", "e/large": b"needle" * 20}) as lowest:
+        if isinstance(lowest, InMemoryWorkspace):
+            pytest.skip("its reads cost nothing")
+        layered = HidingWorkspace(ScopedWorkspace(RoutedWorkspace(OverlayWorkspace(lowest, lowest), {}), "."), "hidden")
+        family: Any = lowest.__class__
+        read = family.read
+        reads = list[str]()
+
+        async def noted(self: Any, path: Any, **options: Any) -> FileContent:
+            reads.append(str(path))
+            return await read(self, path, **options)
+
+        monkeypatch.setattr(family, "read", noted)
+        for workspace in (lowest, layered):
+            reads.clear()
+            limits = SearchLimits(file_bytes=100)
+            result = await search_text(workspace, "needle", limits=limits)
+            assert reads == ["d0/it"]
+            assert result == await search_text(Plain(workspace), "needle", limits=limits)
+            assert (found(result), result.too_large) == ([("d0/it", 1, "needle")], 1)
 
 
 async def test_a_match_far_down_a_line_is_shown() -> None:
