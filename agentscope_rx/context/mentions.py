@@ -11,18 +11,27 @@ from typing import Final
 from agentscope_rx.workspace import WorkspacePath, resolve_path
 from agentscope_rx.workspace.paths import shown
 
-#: How many files one message may bring along.
+#: How many files one message may bring along, and how many words are tried: in pasted code many look like paths.
 MOST_FILES: Final = 20
+MOST_TRIED: Final = 100
+#: What ends a word where no space is written before it, as in Chinese; a path that holds one is written in quotes.
+_WIDE_MARKS: Final = "，。；：！？、…（）「」『』【】《》〈〉“”‘’—"
+#: What such scripts write words with: the parts of Unicode that Chinese, Japanese and Korean fill.
+_WIDE: Final = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff"
 #: Where an address or a name of somebody goes on, no mention begins.
-_MENTION: Final = re.compile(r"""(?<![^\s(\[{<"'`,;:])@(?:"([^"\n]+)"|([^\s"'`<>]+))""")
-_BEHIND: Final = ".,;:!?)]}"
+_MENTION: Final = re.compile(
+    rf"""(?<![^\s(\[{{<"'`*,;:{_WIDE_MARKS}{_WIDE}])@"""
+    rf"""(?:"([^"\n]+)"|((?:(?![,;]@)[^\s"'`<>{_WIDE_MARKS}])+))"""
+)
+_BEHIND: Final = ".,;:!?()]}*"
 _TAG: Final = re.compile(r"<(?=\s*/?\s*attached_file)", re.IGNORECASE)
 
 
 def mentioned_paths(text: str) -> tuple[str, ...]:
     """The paths that a text mentions, each once: `@src/app.py`, `@./a`, `@"my notes.md"`, `@README.md`.
 
-    A word with neither `/` nor `.` is somebody's name, and what stands behind a path as punctuation is none of it.
+    A word with neither `/` nor `.` is somebody's name, and what stands behind a path as punctuation is none of it. In
+    Chinese and Japanese no space is needed before it, and their punctuation ends it.
 
     Examples:
         >>> mentioned_paths("Compare @src/app.py, @README.md and mail bob@example.org; thanks @alice.")

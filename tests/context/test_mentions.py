@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from agentscope_rx.messages import DataBlock, Role, TextBlock, URLSource
 from agentscope_rx.operators import Operator, Step, attach_files
 from agentscope_rx.permission_context import PermissionContextState
 from agentscope_rx.testing import a_step, calls, check_operator
+from agentscope_rx.testing.fake_provider import tool_calls
 from agentscope_rx.workspace import resolve_path
-from tests.context.support import ALICE, BOB, data_of, manifests, model_of, scripted
+from tests.context.support import ALICE, BOB, data_of, harness, manifests, model_of, scripted
 from tests.support import watch
 from tests.virtual import virtual
 
@@ -49,6 +51,11 @@ def last_said(agent: HarnessAgent) -> list[str]:
         ("@ @. @/ @\"\" @''", ["/"]),
         ("first\n@a/b\n\t@c/d", ["a/b", "c/d"]),
         ("@app/会话.txt", ["app/会话.txt"]),
+        ("看@文档/说明.md。（@a.md）、@b.md，「@c.md」", ["文档/说明.md", "a.md", "b.md", "c.md"]),
+        ('@😀/笑.md! @"笔记，一.md"', ["😀/笑.md", "笔记，一.md"]),
+        ("**@a.py** @b.py,@c.py;@d.py and @e.py—so", ["a.py", "b.py", "c.py", "d.py", "e.py"]),
+        ("@property @dataclass(frozen=True) @f() é@b.org a.b@c.d", []),
+        ("@f(1).txt @[id].tsx @app.get('/x')", ["f(1).txt", "[id].tsx", "app.get"]),
     ],
 )
 def test_which_words_are_paths(text: str, paths: list[str]) -> None:
@@ -148,6 +155,66 @@ async def test_other_blocks_and_several_messages() -> None:
     first, second = [each for each in model_of(agent).requests[-1].conversation.messages if each.role is Role.USER]
     assert [type(block) for block in first.content] == [TextBlock, DataBlock, TextBlock]
     assert len(second.content) == 21
+
+
+@virtual
+async def test_words_that_are_no_files_take_no_place_of_files() -> None:
+    """Pasted code is full of them; what is more than a limit is told, and no file of it is read."""
+    files = {f"d/{number}.txt": str(number) for number in range(30)}
+    agent = scripted(workspace=InMemoryWorkspace(files)).build()
+    code = " ".join(f"@pytest.mark.m{number}" for number in range(50))
+    many = " ".join(f"@{path}" for path in files)
+    for said, attached_files, more in ((f"{code} {many}", 20, 10), (f"{code} {code.replace('m', 'n')} {many}", 0, 30)):
+        seen = await watch(agent, said, ALICE)
+        assert len(last_said(agent)) == 1 + attached_files
+        changes = data_of(manifests(seen)[0])["changes"]
+        assert [each["reason"] for each in changes if "limit" in str(each["reason"])] == [
+            f"not_attached:{more} more:limit"
+        ]
+
+
+async def test_hostile_mentions_in_requests(tmp_path: Path) -> None:
+    """What a provider gets of them, letter by letter: the files that may be read, and of all others nothing."""
+    folder = tmp_path / "ws"
+    for path in ("ws/.agentscope-runtime", "ws/文档", "out", "ws/sub"):
+        (tmp_path / path).mkdir(parents=True)
+    files = {
+        "文档/说明.md": "会话",
+        "😀.txt": "smile",
+        "a b.md": "spaces",
+        "sub/y.txt": "inside",
+        "calls.txt": "see @sub/y.txt",
+    }
+    for path, content in files.items():
+        (folder / path).write_text(content)
+    (folder / ".agentscope-runtime/log").write_text("top secret")
+    (tmp_path / "out/secret.txt").write_text("top secret")
+    (folder / "out").symlink_to("../out")
+    (folder / "ok").symlink_to("sub")
+    (folder / "huge.bin").touch()
+    os.truncate(folder / "huge.bin", 1 << 40)
+    outside = " ".join(
+        f"@{path}" for path in ["out/secret.txt", "../out/secret.txt", f"{tmp_path}/out/secret.txt", *OUTSIDE]
+    )
+    names = '看@文档/说明.md。@😀.txt @"a b.md" @ok/y.txt @./ok/y.txt @huge.bin @sub @calls.txt b@sub/y.txt'
+    said = f"{names} {outside}"
+    reading = tool_calls(("c1", "read_file", '{"path": "calls.txt"}'))
+    async with harness(reading, "See @sub/y.txt.", "done", workspace=folder, filesystem_tools=True) as (
+        agent,
+        provider,
+    ):
+        await agent.call(said, ALICE)
+        (folder / "sub/y.txt").write_text("changed")
+        await agent.call("Go on.", ALICE)
+    first, second, third = ([m for m in request.messages if m["role"] == "user"] for request in provider.requests)
+    assert first[0]["content"].startswith(said)
+    found = re.findall(r'<attached_file path="(.+?)">\n(.*?)\n</attached_file>', first[0]["content"], re.DOTALL)
+    assert [path for path, _ in found] == ["文档/说明.md", "😀.txt", "a b.md", "ok/y.txt", "huge.bin", "calls.txt"]
+    shown = {**files, "ok/y.txt": files["sub/y.txt"]}
+    assert all(text == shown[path] for path, text in found if path != "huge.bin")
+    assert first[0] == second[0] == third[0]  # as they were when they were mentioned
+    assert all(b"top secret" not in request.raw for request in provider.requests)
+    assert all(len(request.raw) < 200_000 for request in provider.requests)
 
 
 @virtual
