@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from agentscope_rx.context.mentions import MOST_FILES, attached, inside, mentioned_paths, refused_note
+from agentscope_rx.context.mentions import MOST_FILES, MOST_TRIED, attached, inside, mentioned_paths, refused_note
 from agentscope_rx.draft import Change
 from agentscope_rx.errors import PathRefused
 from agentscope_rx.history import Exchange
@@ -45,7 +45,8 @@ def attach_files(
         --s-------|
 
     They become part of the history, as they were then. A path that leads out of the workspace, that `read_file` is
-    denied, or that cannot be read leaves the message as it was, and the manifest says so.
+    denied, or that cannot be read leaves the message as it was, and the manifest says so; so it does of what is more
+    than 20 files, or more than 100 words that look like paths.
 
     Args:
         files_of: Gives what a session sees of the workspace.
@@ -93,12 +94,15 @@ class _Attaching:
     async def _with_files(self, message: Msg, names: tuple[str, ...]) -> Msg:
         texts: dict[str, str] = {}
         outside = self._step.run.runtime.outside
-        for name in names:
+        for at, name in enumerate(names):
+            if len(texts) == MOST_FILES or at == MOST_TRIED:
+                self._refused.append(_change(message, f"not_attached:{len(names) - at} more:limit"))
+                break
             try:
                 path, text = await outside.reach(f"attachment/{name}", partial(self._attached, name))
                 texts.setdefault(path, text)
             except (OSError, ValueError) as error:
-                self._refused.append(_refusal(message, name, error))
+                self._refused.append(_change(message, refused_note(name, error)))
         if not texts:
             return message
         blocks = (TextBlock(text=text) for text in texts.values())
@@ -133,9 +137,8 @@ def _mentioned(message: Msg) -> tuple[str, ...]:
     if ATTACHED_KEY in message.metadata:
         return ()
     texts = (block.text for block in message.content if isinstance(block, TextBlock) and "@" in block.text)
-    return mentioned_paths("\n".join(texts))[:MOST_FILES]
+    return mentioned_paths("\n".join(texts))
 
 
-def _refusal(message: Msg, name: str, error: Exception) -> Change:
-    reason = clean_text(refused_note(name, error))
-    return Change(operator=_NAME, zone="conversation", action="kept", item_id=message.id, reason=reason)
+def _change(message: Msg, reason: str) -> Change:
+    return Change(operator=_NAME, zone="conversation", action="kept", item_id=message.id, reason=clean_text(reason))
