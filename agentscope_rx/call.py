@@ -10,7 +10,7 @@ from typing import TypeAlias
 from agentscope_rx.emitter import Emitter, RunIdentity
 from agentscope_rx.errors import CommandGone, UncertainToolCalls
 from agentscope_rx.frozen import frozen
-from agentscope_rx.inbox import MOST_ATTEMPTS, Command
+from agentscope_rx.inbox import MOST_ATTEMPTS, Claimed, Command
 from agentscope_rx.interactions import Answer, pending_calls
 from agentscope_rx.messages import Msg, ToolUseBlock
 from agentscope_rx.options import AgentOptions
@@ -136,17 +136,11 @@ class Call:
         Raises:
             CommandGone: It is not: nothing was changed, or it was given up, as its process died too often.
         """
-        if self.command is None:
+        command = self.command
+        if command is None:
             return self
-        inbox, id = session.state.inbox, self.command.id
-        found = inbox.next(waiting=bool(pending_calls(session.state.context)))
-        if found is None or found.id != id:
-            raise CommandGone(f"the command {id!r} is not the next thing to do in session {session.state.session_id!r}")
-        if inbox.begun is not None and inbox.begun.attempts >= MOST_ATTEMPTS:
-            session.record(CommandRejected(id, "CRASHED"))
-            await session.save()
-            raise CommandGone(f"the command {id!r} was given up: its process died {MOST_ATTEMPTS} times")
-        return replace(self, command=found, messages=found.messages, continues=inbox.begun is not None)
+        claimed = await self.options.runtime.outside.reach("command", lambda: _claim(session, command.id))
+        return replace(self, command=claimed.command, messages=claimed.command.messages, continues=claimed.continues)
 
     def begin(self, session: OpenSession, run_id: str) -> None:
         """Note that a run begins, and at what."""
@@ -194,3 +188,16 @@ class Call:
         if known is not None:
             handle.previous_request, handle.pressure_level = known
         return handle
+
+
+async def _claim(session: OpenSession, id: str) -> Claimed:
+    """The command, if it is still the next thing to do; else `CommandGone`."""
+    inbox = session.state.inbox
+    found = inbox.next(waiting=bool(pending_calls(session.state.context)))
+    if found is None or found.id != id:
+        raise CommandGone(f"the command {id!r} is not the next thing to do in session {session.state.session_id!r}")
+    if inbox.begun is not None and inbox.begun.attempts >= MOST_ATTEMPTS:
+        session.record(CommandRejected(id, "CRASHED"))
+        await session.save()
+        raise CommandGone(f"the command {id!r} was given up: its process died {MOST_ATTEMPTS} times")
+    return Claimed(command=found, continues=inbox.begun is not None)

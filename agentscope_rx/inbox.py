@@ -91,6 +91,19 @@ class Command:
 
 
 @frozen
+class Claimed:
+    """A command that a run may begin with.
+
+    Args:
+        command: The command, with the input that it has now.
+        continues: Whether a run at it has ended without an end of it.
+    """
+
+    command: Command
+    continues: bool
+
+
+@frozen
 class Begun:
     """The command that is at work, or was when its process died.
 

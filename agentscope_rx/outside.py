@@ -6,9 +6,10 @@ in the place of what is outside.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from agentscope_rx.inbox import QueuedInput
 from agentscope_rx.messages import ToolUseBlock
 from agentscope_rx.requests import Model
 
@@ -35,7 +36,7 @@ class Outside(Protocol):
 
         Args:
             name: What it is: `source/<name>`, `materials`, `attachment/<name>`, `file/<path>` for one that is
-                written, `old files`.
+                written, `old files`, `command` for what the session was told to do.
             work: Does it.
         """
         ...
@@ -47,6 +48,14 @@ class Outside(Protocol):
             call: The call.
             context: What the tool is told.
             run: Runs it.
+        """
+        ...
+
+    def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
+        """The messages that a step takes in, of those that others have sent to the session meanwhile.
+
+        Args:
+            waiting: Those that wait.
         """
         ...
 
@@ -65,3 +74,7 @@ class Direct:
     async def call(self, call: ToolUseBlock, context: C, run: Callable[[C], Awaitable[T]], /) -> T:
         """Run it."""
         return await run(context)
+
+    def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
+        """All of them."""
+        return waiting

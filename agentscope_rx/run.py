@@ -129,6 +129,7 @@ class Run:
     def _refuse(self, error: AgentScopeError) -> None:
         if self._has_turn:
             if self._call.command is not None:  # nobody wants it to end: another process goes on with it
+                self._touched("stop")
                 self._stop_steps()
             self._interrupt()
             return

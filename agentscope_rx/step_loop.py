@@ -183,7 +183,7 @@ class StepLoop:
 
     def _take_inputs(self) -> bool:
         """Take in what came for the run meanwhile; whether there was any."""
-        inputs = self._session.state.inbox.inputs
+        inputs = self._call.options.runtime.outside.inputs(self._session.state.inbox.inputs)
         if not inputs:
             return False
         self._session.record(InputsTaken.of(inputs))

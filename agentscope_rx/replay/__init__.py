@@ -14,9 +14,9 @@ from agentscope_rx.replay.recorder import Recorder as Recorder
 from agentscope_rx.replay.redaction import DEFAULT_RULES as DEFAULT_RULES
 from agentscope_rx.replay.redaction import Redaction as Redaction
 from agentscope_rx.replay.redaction import SecretRule as SecretRule
-from agentscope_rx.replay.replaying import EventDifference as EventDifference
-from agentscope_rx.replay.replaying import Replayed as Replayed
-from agentscope_rx.replay.replaying import ReplayedRun as ReplayedRun
+from agentscope_rx.replay.replay_outcome import EventDifference as EventDifference
+from agentscope_rx.replay.replay_outcome import Replayed as Replayed
+from agentscope_rx.replay.replay_outcome import ReplayedRun as ReplayedRun
 from agentscope_rx.replay.replaying import replay as replay
 from agentscope_rx.replay.session_recorder import SessionRecorder as SessionRecorder
 from agentscope_rx.replay.session_recording import SessionRecording as SessionRecording

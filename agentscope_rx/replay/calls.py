@@ -7,10 +7,11 @@ from importlib import import_module
 from typing import Any, cast
 
 from agentscope_rx.call import Call
+from agentscope_rx.inbox import Command
 from agentscope_rx.interaction_json import answers_from_json, answers_to_json
 from agentscope_rx.interactions import Answer
 from agentscope_rx.messages import Msg
-from agentscope_rx.replay.codecs import message_data, message_from
+from agentscope_rx.replay.codecs import command_data, command_from, message_data, message_from
 from agentscope_rx.tools.outputs import OutputSpec, OutputType
 from agentscope_rx.wire import from_json
 
@@ -24,6 +25,8 @@ def call_data(call: Call) -> Mapping[str, object]:
         "output": None if call.output is None else _output_data(call.output),
         "purposes": call.purposes,
         "pipeline": call.pipeline.names,
+        "logged": call.options.log_store is not None,
+        **({} if call.command is None else {"command": command_data(call.command)}),
     }
 
 
@@ -35,6 +38,11 @@ def messages_from(line: Mapping[str, Any]) -> tuple[Msg, ...]:
 def answers_of(line: Mapping[str, Any]) -> Mapping[str, Answer] | None:
     """The answers of a call; None where it is no answer."""
     return None if line["answers"] is None else answers_from_json(line["answers"])
+
+
+def command_of(line: Mapping[str, Any]) -> Command | None:
+    """The command that the call carries out; None where it carries out none. What it says is claimed by the run."""
+    return command_from(line["command"]) if "command" in line else None
 
 
 def output_of(line: Mapping[str, Any]) -> OutputType | None:

@@ -16,6 +16,7 @@ from agentscope_rx.context.materials import Materials
 from agentscope_rx.context.sources import ContextRequest, ContextSource, Loaded
 from agentscope_rx.draft import Change
 from agentscope_rx.errors import AgentScopeError
+from agentscope_rx.inbox import Claimed, Command, CommandKind, QueuedInput
 from agentscope_rx.messages import DataBlock, Msg, ToolResultBlock, message_adapter
 from agentscope_rx.replay.redaction import Redaction
 from agentscope_rx.requests import CallDelta, ModelChunk
@@ -137,11 +138,35 @@ def error_from(data: Data) -> Exception:
     return error
 
 
-# -- sources and materials ----------------------------------------------------------------------------------
+# -- what others have told the session ----------------------------------------------------------------------
+
+
+def command_data(command: Command) -> Data:
+    """Which command a run is at; for whom it is and what it says stands elsewhere."""
+    return {"id": command.id, "kind": command.kind.value, "turn": command.turn_id}
+
+
+def command_from(data: Data, messages: Sequence[Msg] = ()) -> Command:
+    """The command again, as far as a run looks at it."""
+    kind = CommandKind(data["kind"])
+    return Command(id=data["id"], kind=kind, turn_id=data["turn"], digest="", messages=tuple(messages))
+
+
+def input_data(given: QueuedInput) -> Data:
+    """Messages that came for a run meanwhile."""
+    return {"id": given.id, "messages": [message_data(message) for message in given.messages]}
+
+
+def input_from(data: Data) -> QueuedInput:
+    """Messages that came for a run meanwhile."""
+    return QueuedInput(id=data["id"], messages=tuple(map(message_from, data["messages"])))
+
+
+# -- sources, materials and commands ------------------------------------------------------------------------
 
 
 def reached_data(value: object) -> Data:
-    """What a source or the workspace gave, the texts of a file, or that something was done.
+    """What a source or the workspace gave, the texts of a file, a command, or that something was done.
 
     Raises:
         TypeError: It is something else.
@@ -150,6 +175,9 @@ def reached_data(value: object) -> Data:
         return {"done": True}
     if isinstance(value, tuple):
         return {"texts": list(cast("tuple[str, ...]", value))}
+    if isinstance(value, Claimed):
+        messages = [message_data(message) for message in value.command.messages]
+        return {"command": command_data(value.command), "messages": messages, "continues": value.continues}
     if isinstance(value, Loaded):
         return {"blocks": plain(tuple[ContextBlock, ...], value.blocks), "failure": value.failure}
     if isinstance(value, Materials):
@@ -159,11 +187,14 @@ def reached_data(value: object) -> Data:
 
 
 def reached_from(name: str, data: Data) -> object:
-    """What a source (`source/<name>`) or the workspace gave, or that something was done."""
+    """What a source (`source/<name>`) or the workspace gave, a command, or that something was done."""
     if "done" in data:
         return None
     if "texts" in data:
         return tuple(data["texts"])
+    if "command" in data:
+        messages = tuple(map(message_from, data["messages"]))
+        return Claimed(command=command_from(data["command"], messages), continues=data["continues"])
     if "blocks" in data:
         source = ContextSource(name=name.partition("/")[2], load=_not_asked)
         return Loaded(source=source, blocks=_blocks(data["blocks"]), failure=data["failure"])

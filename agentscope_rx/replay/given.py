@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from agentscope_rx.errors import RunError
+from agentscope_rx.inbox import QueuedInput
 from agentscope_rx.messages import ToolUseBlock
 from agentscope_rx.replay.codecs import reached_from
 from agentscope_rx.requests import Model
@@ -53,3 +54,7 @@ class Given:
             RunError: Always.
         """
         raise RunError(f"{call.name} was to run in a preparation")
+
+    def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
+        """A preparation takes nothing in."""
+        return ()

@@ -42,6 +42,7 @@ class RecordedCall:
         asked: Its requests, in order.
         reached: What came of other things outside, by their name, in order.
         tools: What came of tool calls, by their id, in order.
+        inputs: What it has taken in meanwhile, by how often it had looked.
         events: What it told.
         exact_events: How many of these were told before the first secret was removed.
         touches: When somebody wanted it to end.
@@ -55,6 +56,7 @@ class RecordedCall:
     asked: list[Asked] = field(default_factory=list[Asked])
     reached: dict[str, deque[Line]] = field(default_factory=dict[str, "deque[Line]"])
     tools: dict[str, deque[Line]] = field(default_factory=dict[str, "deque[Line]"])
+    inputs: dict[int, Line] = field(default_factory=dict[int, Line])
     events: list[Line] = field(default_factory=list[Line])
     exact_events: int = 0
     touches: list[Line] = field(default_factory=list[Line])
@@ -139,6 +141,8 @@ class _Reader:
                 call.reached.setdefault(line["name"], deque()).append(line)
             case "tool":
                 call.tools.setdefault(line["id"], deque()).append(line)
+            case "inputs":
+                call.inputs[line["look"]] = line
             case "event":
                 call.events.append(line["event"])
                 if line["exact"]:

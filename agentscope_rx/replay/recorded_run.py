@@ -9,12 +9,14 @@ from typing import Any, Protocol, TypeVar, cast
 
 from agentscope_rx.call import Call, OpenSession
 from agentscope_rx.events import AgentEvent
+from agentscope_rx.inbox import QueuedInput
 from agentscope_rx.messages import DataBlock, ToolUseBlock
 from agentscope_rx.replay.calls import call_data
 from agentscope_rx.replay.clocks import Chance, RunClock, RunIds, seed_of
 from agentscope_rx.replay.codecs import (
     chunks_data,
     error_data,
+    input_data,
     outcome_data,
     proposal_data,
     reached_data,
@@ -97,7 +99,7 @@ class RecordedRun:
         self.runtime: Runtime = base.seen_through(clock=clock, ids=RunIds(seed), jitter=Chance(seed), outside=self)
         self._lines = EventLines(book.redaction, deltas=book.deltas)
         self._requests: dict[str, RequestItems] = {}
-        self._events, self._delivering, self._over = 0, False, False
+        self._events, self._looks, self._delivering, self._over = 0, 0, False, False
         self.tick()
         given = cast("Mapping[str, object]", self._redaction.data(call_data(call)))
         who = {"session": call.context.session_id, "user": call.context.user_id}
@@ -211,6 +213,15 @@ class RecordedRun:
             fields = {"steps": steps, **outcome}
             clean = cast("dict[str, object]", self._redaction.data(fields))
             self.write("tool", id=call.id, name=call.name, **clean)
+
+    def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
+        """What a step takes in: written down by how often the run has looked, which it does at fixed places."""
+        self._looks += 1
+        taken = self._base.inputs(waiting)
+        if taken:
+            self.tick()
+            self.write("inputs", look=self._looks, inputs=self._redaction.data(list(map(input_data, taken))))
+        return taken
 
 
 class _HeardModel:

@@ -19,6 +19,7 @@ from agentscope_rx.replay.recorded_run import RecordedRun
 from agentscope_rx.replay.recording import VERSION, RecordingWriter
 from agentscope_rx.replay.redaction import DEFAULT_RULES, Redaction, SecretRule
 from agentscope_rx.replay.requests import Itemizer, RequestItems
+from agentscope_rx.replay.states import state_data
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.run import Run
 from agentscope_rx.session import RequestCache
@@ -26,7 +27,6 @@ from agentscope_rx.state import AgentState
 from agentscope_rx.step import Step
 from agentscope_rx.stores import SessionKey
 from agentscope_rx.tokens import MeasuredRatio
-from agentscope_rx.wire import from_json
 
 BuilderT = TypeVar("BuilderT", bound=AgentBuilder[Any, Any])
 #: What a process remembers beside sessions; a recording begins without it, as a replay does.
@@ -124,9 +124,7 @@ class Recorder:
 
     def state_to_write(self, key: SessionKey, state: AgentState) -> object:
         """The state of a session as plain data; None where the recording has it from the run before."""
-        known = self._states.get(key) or AgentState(session_id=state.session_id, user_id=state.user_id)
-        same = known is state or known.to_json(with_replaced=False) == state.to_json(with_replaced=False)
-        return None if same else self.redaction.data(from_json(state.to_json()))
+        return state_data(state, self._states.get(key), self.redaction)
 
     def keep_state(self, key: SessionKey, state: AgentState) -> None:
         """Note how a run has left a session."""

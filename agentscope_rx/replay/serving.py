@@ -12,10 +12,19 @@ from agentscope_rx.call import Call, OpenSession
 from agentscope_rx.differences import Difference
 from agentscope_rx.errors import AgentShuttingDown, ReplayMismatch
 from agentscope_rx.events import AgentEvent, AgentResult
+from agentscope_rx.inbox import QueuedInput
 from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.messages import Msg, ToolUseBlock
 from agentscope_rx.replay.clocks import Chance, RunClock, RunIds
-from agentscope_rx.replay.codecs import chunk_from, error_from, outcome_from, proposal_from, reached_from, report_from
+from agentscope_rx.replay.codecs import (
+    chunk_from,
+    error_from,
+    input_from,
+    outcome_from,
+    proposal_from,
+    reached_from,
+    report_from,
+)
 from agentscope_rx.replay.events import EventLines
 from agentscope_rx.replay.reading import Asked, Line, RecordedCall, Recording
 from agentscope_rx.replay.redaction import Redaction
@@ -81,7 +90,7 @@ class ServedRun:
         self.result: Msg | None = None
         self.error: BaseException | None = None
         self._lines = EventLines(replaying.redaction, deltas=recorded.line["deltas"])
-        self._events = 0
+        self._events = self._looks = 0
         self._touches = deque(recorded.touches)
         self._timer: asyncio.TimerHandle | None = None
         self._touch_later()
@@ -168,6 +177,15 @@ class ServedRun:
                 told.proposals.update_tasks(lambda _, new=new: new)
         await self.until(line)
         return cast("T", outcome_from(line["outcome"]))
+
+    def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
+        """What was taken in when the run looked so often."""
+        self._looks += 1
+        line = self.recorded.inputs.get(self._looks)
+        if line is None:
+            return ()
+        self.clock.move(line["at"])
+        return tuple(map(input_from, line["inputs"]))
 
     async def arrived(self, at: float) -> None:
         """Wait for a moment of the recording; from then on it is that moment."""

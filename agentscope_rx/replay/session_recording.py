@@ -19,13 +19,13 @@ from agentscope_rx.replay.codecs import chunk_from, chunks_data
 from agentscope_rx.replay.recording import VERSION, RecordingWriter
 from agentscope_rx.replay.redaction import DEFAULT_RULES, Redaction, SecretRule
 from agentscope_rx.replay.requests import BLOCK_ZONES, ZONES, Itemizer, RequestItems, request_from, request_line
+from agentscope_rx.replay.states import state_data
 from agentscope_rx.requests import ModelRequest
 from agentscope_rx.session import SessionLog
 from agentscope_rx.session.codecs import codec_for
 from agentscope_rx.session.log_record import LogRecord
 from agentscope_rx.session.request_reader import RequestReader
 from agentscope_rx.state import AgentState
-from agentscope_rx.wire import from_json
 
 _DIGITS: Final = 6
 _OF_THE_LOG: Final = ("type", "memory", "started", "note")
@@ -206,7 +206,7 @@ class _Copied:
             case "run":
                 return {"builder": self._memories.setdefault(line["memory"], len(self._memories))}
             case "opened":
-                return {"state": self._unknown_state(run.before)}
+                return {"state": state_data(run.before, self._state, self._redaction)}
             case "answer":
                 chunks = [(_shifted(at, shift), chunk_from(chunk)) for at, chunk in line["chunks"]]
                 return {"chunks": chunks_data(chunks, self._redaction)}
@@ -241,13 +241,6 @@ class _Copied:
         for fields in self._itemizer.new_items(draft, replace(items, zones=measured), earlier, self._known_items):
             self._writer.write("item", **fields)
         self._write(line, shift, **request_line(items, earlier))
-
-    def _unknown_state(self, state: AgentState) -> object:
-        """The state that a run found, where the run before has not left it so."""
-        known = self._state or AgentState(session_id=state.session_id, user_id=state.user_id)
-        if known is state or known.to_json(with_replaced=False) == state.to_json(with_replaced=False):
-            return None
-        return self._redaction.data(from_json(state.to_json()))
 
 
 def _shifted(at: float, shift: float) -> float:

@@ -13,10 +13,10 @@ from agentscope_rx.manifest import ContextManifest
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.preparation import Earlier, prepare
 from agentscope_rx.replay.calls import output_of
+from agentscope_rx.replay.driving import Driver, offline
 from agentscope_rx.replay.given import Given
 from agentscope_rx.replay.reading import Asked, Recording
 from agentscope_rx.replay.redaction import Redaction
-from agentscope_rx.replay.replaying import Driver, offline
 from agentscope_rx.replay.serving import Replaying, ServedRun
 from agentscope_rx.replay.what_if_outcome import WhatIf
 from agentscope_rx.requests import ModelRequest

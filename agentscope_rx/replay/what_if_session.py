@@ -16,9 +16,9 @@ from agentscope_rx.errors import ReplayMismatch
 from agentscope_rx.preparation import Earlier, PreparedRequest, prepare
 from agentscope_rx.replay.clocks import RunClock
 from agentscope_rx.replay.codecs import reached_from
+from agentscope_rx.replay.driving import offline
 from agentscope_rx.replay.given import SOURCE, Given
 from agentscope_rx.replay.logged_steps import LoggedStep
-from agentscope_rx.replay.replaying import offline
 from agentscope_rx.replay.sent_blocks import sent_block
 from agentscope_rx.replay.sent_differences import differences_from_sent
 from agentscope_rx.replay.what_if_outcome import WhatIf
