@@ -51,6 +51,14 @@ class Outside(Protocol):
         """
         ...
 
+    async def keep(self, work: Callable[[], Awaitable[T]], /) -> T:
+        """What a run does with its own session: a replay does it, too, and what came meanwhile comes meanwhile.
+
+        Args:
+            work: Opens, reads or writes the session.
+        """
+        ...
+
     def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
         """The messages that a step takes in, of those that others have sent to the session meanwhile.
 
@@ -74,6 +82,10 @@ class Direct:
     async def call(self, call: ToolUseBlock, context: C, run: Callable[[C], Awaitable[T]], /) -> T:
         """Run it."""
         return await run(context)
+
+    async def keep(self, work: Callable[[], Awaitable[T]], /) -> T:
+        """Do it."""
+        return await work()
 
     def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
         """All of them."""

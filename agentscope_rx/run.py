@@ -183,7 +183,8 @@ class Run:
 
     async def _use_session(self, scheduler: abc.SchedulerBase | None) -> None:
         """The state: loaded before, saved after, whatever happens between."""
-        session = self._session = await self._call.open_session(self._identity)
+        outside = self._runtime.outside
+        session = self._session = await outside.keep(lambda: self._call.open_session(self._identity))
         if self._witness is not None:
             self._witness.opened(session)
         try:
@@ -192,7 +193,7 @@ class Run:
         finally:
             if self._witness is not None:
                 self._witness.closed(session)
-            await session.close()
+            await outside.keep(session.close)
         assert self._said is not None  # it is the last thing that happens in a session
         self._remember(self._said.result)
         self._hand_on(self._said)
@@ -231,7 +232,7 @@ class Run:
         session.end(_status(result.reason), SHUTDOWN if steps.was_stopped(result) else result.reason.value)
         self._said = self.emit.stamped(ev.AgentResult(result=result))
         self._settle(self._said, self._at_end())
-        await session.save()
+        await self._runtime.outside.keep(session.save)
 
     def _take_steps(self, session: OpenSession) -> StepLoop:
         """The steps, which know what was asked of the run before they were there."""

@@ -279,11 +279,11 @@ class RunHandle:
 
     async def barrier(self) -> None:
         """Write what was recorded, before something happens that must not be forgotten."""
-        await self._session.barrier()
+        await self.runtime.outside.keep(self._session.barrier)
 
     async def save(self) -> None:
         """Store what was recorded, before the world outside is told of it."""
-        await self._session.save()
+        await self.runtime.outside.keep(self._session.save)
 
     def begins(self, number: int, call_id: str) -> bool:
         """Note that the request of step `number` begins, under this id; whether it had begun before."""

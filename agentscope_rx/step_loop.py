@@ -46,6 +46,7 @@ class StepLoop:
 
     def __init__(self, call: Call, session: OpenSession, identity: RunIdentity, emit: Emitter) -> None:
         self._call, self._session, self._identity, self._emit = call, session, identity, emit
+        self._outside = call.options.runtime.outside
         self.handle = call.handle(emit, session)
         self.last: Step | None = None
         self._interrupted = self._stopped = self._taken_in = False
@@ -166,7 +167,7 @@ class StepLoop:
 
         The answers are stored before anything comes of them: given twice, in two places, they are accepted once.
         """
-        await self._session.save()
+        await self._outside.keep(self._session.save)
         ids = self._call.options.runtime.ids
         for event in events_of(records, lambda: ids.new_id("acting")):
             self._emit(event)
@@ -178,12 +179,12 @@ class StepLoop:
 
     async def _listened(self) -> None:
         """Take in what came up to now, before the step that is to know of it."""
-        await self._session.catch_up()
+        await self._outside.keep(self._session.catch_up)
         self._take_inputs()
 
     def _take_inputs(self) -> bool:
         """Take in what came for the run meanwhile; whether there was any."""
-        inputs = self._call.options.runtime.outside.inputs(self._session.state.inbox.inputs)
+        inputs = self._outside.inputs(self._session.state.inbox.inputs)
         if not inputs:
             return False
         self._session.record(InputsTaken.of(inputs))
@@ -194,7 +195,7 @@ class StepLoop:
         """The step after the last one, where something came while that was at work."""
         if last is None or self._stopped or last.finished is not None or last.mode is Mode.CONCLUDE:
             return None
-        await self._session.catch_up()
+        await self._outside.keep(self._session.catch_up)
         return self._next_step(last, Mode.NORMAL) if self._take_inputs() else None
 
     # -- one step after the other ---------------------------------------------------------------------------

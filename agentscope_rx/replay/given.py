@@ -55,6 +55,10 @@ class Given:
         """
         raise RunError(f"{call.name} was to run in a preparation")
 
+    async def keep(self, work: Callable[[], Awaitable[T]], /) -> T:
+        """A preparation has a session of its own."""
+        return await work()
+
     def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
         """A preparation takes nothing in."""
         return ()

@@ -100,6 +100,7 @@ class RecordedRun:
         self._lines = EventLines(book.redaction, deltas=book.deltas)
         self._requests: dict[str, RequestItems] = {}
         self._events, self._looks, self._delivering, self._over = 0, 0, False, False
+        self._kept, self._keeping = 0, list[int]()
         self.tick()
         given = cast("Mapping[str, object]", self._redaction.data(call_data(call)))
         who = {"session": call.context.session_id, "user": call.context.user_id}
@@ -143,7 +144,8 @@ class RecordedRun:
         """Somebody wants the run to end."""
         if not self._over:
             self.tick()
-            self.write("touch", how=how, events=self._events, inside=self._delivering)
+            kept = self._keeping[-1] if self._keeping else None
+            self.write("touch", how=how, events=self._events, inside=self._delivering, kept=kept)
 
     def settled(self, events: Sequence[AgentEvent], error: BaseException | None, /) -> None:
         """The session is about to be saved: a book that lies in it is to be whole by then."""
@@ -213,6 +215,15 @@ class RecordedRun:
             fields = {"steps": steps, **outcome}
             clean = cast("dict[str, object]", self._redaction.data(fields))
             self.write("tool", id=call.id, name=call.name, **clean)
+
+    async def keep(self, work: Callable[[], Awaitable[T]], /) -> T:
+        """What the run does with its session: counted, as it may be ended meanwhile."""
+        self._kept = kept = self._kept + 1
+        self._keeping.append(kept)
+        try:
+            return await self._base.keep(work)
+        finally:
+            self._keeping.remove(kept)
 
     def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
         """What a step takes in: written down by how often the run has looked, which it does at fixed places."""

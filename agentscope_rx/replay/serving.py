@@ -90,7 +90,7 @@ class ServedRun:
         self.result: Msg | None = None
         self.error: BaseException | None = None
         self._lines = EventLines(replaying.redaction, deltas=recorded.line["deltas"])
-        self._events = self._looks = 0
+        self._events = self._looks = self._kept = 0
         self._touches = deque(recorded.touches)
         self._timer: asyncio.TimerHandle | None = None
         self._touch_later()
@@ -131,8 +131,8 @@ class ServedRun:
             self._timer.cancel()
 
     def _touch_later(self) -> None:
-        """Let the run be ended at the moment at which it was, where no event was the occasion."""
-        if self._touches and not self._touches[0]["inside"]:
+        """Let the run be ended at the moment at which it was, where it was neither telling nor keeping anything."""
+        if self._touches and not self._touches[0]["inside"] and self._touches[0]["kept"] is None:
             self._timer = asyncio.get_running_loop().call_at(self._touches[0]["at"], self._touch)
 
     def _touch(self) -> None:
@@ -177,6 +177,18 @@ class ServedRun:
                 told.proposals.update_tasks(lambda _, new=new: new)
         await self.until(line)
         return cast("T", outcome_from(line["outcome"]))
+
+    async def keep(self, work: Callable[[], Awaitable[T]], /) -> T:
+        """What the run does with its session, and what ended the run meanwhile."""
+        self._kept += 1
+        kept, touched = self._kept, False
+        while self._touches and self._touches[0]["kept"] == kept and not self._touches[0]["inside"]:
+            self._touch()
+            touched = True
+        result = await work()
+        if touched:
+            await asyncio.sleep(0)  # what is cancelled ends here, as it did, even if nothing was waited for
+        return result
 
     def inputs(self, waiting: Sequence[QueuedInput], /) -> Sequence[QueuedInput]:
         """What was taken in when the run looked so often."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pytest
+
 from agentscope_rx.background import AgentSession, InProcessRunner
 from agentscope_rx.builder import AgentBuilder
+from agentscope_rx.errors import CommandGone
+from agentscope_rx.inbox import Command, CommandKind
 from agentscope_rx.interactions import approve
 from agentscope_rx.messages import Msg
 from agentscope_rx.permission_context import PermissionRule
@@ -137,3 +142,128 @@ def test_background_work_is_in_its_log(place: Place, tmp_path: Path) -> None:
     assert asyncio.run(copy()) == f"{path}: {runs} runs"
     checked(path, runs)
     replay(path, worker(InMemoryStore()).state_only()).check()
+
+
+class _Unwatched:
+    """A store that tells nobody when a log has grown: who writes next finds it."""
+
+    def __init__(self) -> None:
+        self._store = InMemoryStore()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "watch":
+            raise AttributeError(name)
+        return getattr(self._store, name)
+
+
+def both(watch: str, path: Path) -> tuple[Watch, Callable[[SessionStore], None]]:
+    """Both ways to record: how a builder is watched, and what is done afterwards."""
+    if watch == "file":
+        recorder = Recorder(path)
+        return recorder.watch, lambda store: recorder.close()
+
+    def copy(store: SessionStore) -> None:
+        asyncio.run(record_session(worker(store).build().session_log(ALICE), path))
+
+    return SessionRecorder().watch, copy
+
+
+@pytest.mark.parametrize("way", ["file", "log"])
+def test_an_interrupt_that_a_run_finds_while_it_writes(tmp_path: Path, way: str) -> None:
+    """It comes before the next request, and so it does in the replay, where writing takes no time."""
+    store: Any = _Unwatched()
+    path, gate = tmp_path / "r.jsonl", Gate()
+    watch, finish = both(way, path)
+
+    async def story() -> None:
+        async with InProcessRunner(watch(worker(store, gate, WORK, "never said"))) as runner:
+            session = runner.session(ALICE)
+            task = await session.submit("go")
+            await gate.begun.wait()
+            assert await session.interrupt()
+            gate.opened.set()
+            assert (await task).status.value == "interrupted"
+
+    asyncio.run(story())
+    finish(store)
+    replayed = replay(path, worker(InMemoryStore()))
+    replayed.check()
+    assert len(replayed.runs[0].requests) == 1
+
+
+@pytest.mark.parametrize("way", ["file", "log"])
+def test_work_that_is_torn_down_with_its_process(tmp_path: Path, way: str) -> None:
+    """A process that does not wait for its tools leaves a run that says so; another one goes on with it."""
+    store, path, gate = InMemoryStore(), tmp_path / "r.jsonl", Gate()
+    watch, finish = both(way, path)
+
+    async def story() -> None:
+        async with InProcessRunner(watch(worker(store, gate, WORK)), grace=0.01) as runner:
+            left = await runner.session(ALICE).submit("go")
+            await gate.begun.wait()
+        async with InProcessRunner(watch(worker(store, None, "gone on with"))) as runner:
+            session = runner.session(ALICE)
+            await session.start()
+            assert (await session.wait(left.id)).status.value == "completed"
+
+    asyncio.run(story())
+    finish(store)
+    replayed = replay(path, worker(InMemoryStore()))
+    replayed.check()
+    assert len(replayed.runs) == 2
+
+
+@pytest.mark.parametrize("way", ["file", "log"])
+def test_a_command_that_is_gone_is_gone_again(tmp_path: Path, way: str) -> None:
+    """A run that was to do what is not to be done fails in the replay as it did."""
+    store, path = InMemoryStore(), tmp_path / "r.jsonl"
+    watch, finish = both(way, path)
+
+    async def story() -> None:
+        async with watch(worker(store, None, "Hello.")).build() as agent:
+            await agent.call("Hi.", ALICE)
+            gone = Command(id="t1", kind=CommandKind.SUBMIT, turn_id="turn", digest="")
+            with pytest.raises(CommandGone):
+                await agent.carry_out(ALICE, gone)
+
+    asyncio.run(story())
+    finish(store)
+    replayed = replay(path, worker(InMemoryStore()))
+    replayed.check()
+    assert isinstance(replayed.runs[-1].error, CommandGone) or way == "log"
+
+
+@pytest.mark.parametrize("way", ["file", "log"])
+def test_commands_hold_no_secret_and_their_recording_stays_small(tmp_path: Path, way: str) -> None:
+    """What is told is redacted as all else is; what a command adds does not grow with the session."""
+    store, path, secret = InMemoryStore(), tmp_path / "r.jsonl", "sk-" + "planted0123456789"
+    watch, finish = both(way, path)
+
+    async def story() -> None:
+        async with InProcessRunner(watch(worker(store, None, *["Answer."] * 30))) as runner:
+            session = runner.session(ALICE)
+            for _ in range(30):
+                await session.inject(f"my other key is {secret}")
+                await (await session.submit(f"my key is {secret}; " + "and so on. " * 200))
+
+    asyncio.run(story())
+    finish(store)
+    assert secret not in path.read_text()
+    replay(path, worker(InMemoryStore())).check()
+    sizes = dict.fromkeys(range(30), 0)
+    for text in path.read_text().splitlines():
+        line = json.loads(text)
+        if line["type"] not in ("header", "item", "request", "closed"):  # the first request of a run names its messages
+            sizes[line["run"]] += len(text)
+    assert sizes[29] < 1.1 * sizes[2]
+
+
+def test_an_update_keeps_what_a_run_was_told(tmp_path: Path) -> None:
+    """A recording that is written anew by a replay replays."""
+    path = tmp_path / "r.jsonl"
+    with Recorder(path) as recorder:
+        store = InMemoryStore()
+        runs = asyncio.run(live_in_the_background(lambda: store, recorder.watch))
+    assert replay(path, worker(InMemoryStore()).sys_prompt("Be another one."), update=True).updated
+    replay(path, worker(InMemoryStore()).sys_prompt("Be another one.")).check()
+    assert len(replay(path, worker(InMemoryStore()).sys_prompt("Be another one.")).runs) == runs
