@@ -16,7 +16,7 @@ from agentscope_rx.background import AgentSession, DbosOptions, DbosRunner, InPr
 from agentscope_rx.background.telling import context_of
 from agentscope_rx.errors import ConformanceFailed
 from agentscope_rx.interactions import pending_calls
-from agentscope_rx.records import InterruptAsked
+from agentscope_rx.records import EventsEmitted, InterruptAsked
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.session import EventJournal
 from agentscope_rx.stores import SessionKey, SessionStore
@@ -294,13 +294,13 @@ async def test_a_runner_that_breaks_a_rule_is_found(make: type[InProcessRunner],
     assert str(caught.value).startswith(rule) or (rule == module.IN_TIME and rule in str(caught.value))
 
 
-def _nothing(_: EventJournal) -> tuple[()]:
-    return ()
+def _nothing(_: EventJournal) -> EventsEmitted:
+    return EventsEmitted(())
 
 
 @virtual
 async def test_events_that_are_lost_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A runner whose sessions tell nothing of their runs does not pass."""
-    monkeypatch.setattr(EventJournal, "drained", _nothing)
+    monkeypatch.setattr(EventJournal, "record", _nothing)
     with pytest.raises(ConformanceFailed, match=module.EVENTS):
         await check_runner(InProcessRunner)
