@@ -1,5 +1,9 @@
 """What a recording leaves out: secrets, by the names that they go under and by how they look.
 
+They are also found in JSON, with percent signs, and in Base64 that stands in one line. What is compressed, encrypted,
+turned round or divided among several texts is not, nor is a secret that has neither a known form nor a known value nor
+a name.
+
 What is left out is left out in the replay, too, before anything is compared; so a recording without its secrets
 replays as it was recorded.
 """
@@ -12,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from agentscope_rx.frozen import frozen
+from agentscope_rx.replay.encodings import json_forms, without_hidden
 from agentscope_rx.secret_names import is_secret
 from agentscope_rx.tasks.todo import STATE_KEY
 
@@ -107,7 +112,8 @@ class Redaction:
     def __init__(self, rules: Iterable[SecretRule] = DEFAULT_RULES, values: Iterable[str] | None = None) -> None:
         self.rules = tuple(rules)
         known = _environment() if values is None else values
-        self._values = tuple(sorted({value for value in known if value}, key=len, reverse=True))
+        forms = {form for value in known if value for form in json_forms(value)}
+        self._values = tuple(sorted(forms, key=len, reverse=True))
         self._known: dict[str, str] = {}
         self.found = False
 
@@ -116,16 +122,23 @@ class Redaction:
         known = self._known.get(text)
         if known is not None:
             return known
-        clean = text
-        for value in self._values:
-            clean = clean.replace(value, REMOVED)
-        for rule in self.rules:
-            clean = rule.apply(clean)
+        clean = without_hidden(self._shown(text), self._is_secret, REMOVED)
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         self._known[text] = clean
         self.found = self.found or clean != text
         return clean
+
+    def _shown(self, text: str) -> str:
+        """A text without the secrets that stand in it openly."""
+        for value in self._values:
+            text = text.replace(value, REMOVED)
+        for rule in self.rules:
+            text = rule.apply(text)
+        return text
+
+    def _is_secret(self, text: str) -> bool:
+        return self._shown(text) != text
 
     def pieces(self, pieces: Sequence[str]) -> list[str]:
         """The pieces of a text without secrets, also where one lies in several pieces.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
@@ -98,7 +99,7 @@ def test_a_rule_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     with Recorder(path, rules=rules, secrets=["my-name"]) as recorder:
         recorder.watch(builder).call("ticket-4711 of my-name").run()
-    assert "4711" not in path.read_text()
+    assert "ticket-4711" not in path.read_text()
     assert "my-name" not in path.read_text()
     replay(path, builder, rules=rules).check()
 
@@ -130,6 +131,41 @@ def test_a_text_without_secrets_stays_so(text: str) -> None:
     redaction = Redaction(values=["abc"])
     once = redaction.text(f'{text} password="{text}" Bearer {text}abcabcabc')
     assert redaction.text(once) == once
+
+
+CLOTHES: list[Callable[[str], str]] = [
+    lambda text: base64.b64encode(f"user:{text}".encode()).decode(),
+    lambda text: base64.b64encode(f"me:{text}!".encode()).decode().rstrip("="),
+    lambda text: base64.urlsafe_b64encode(f"a?~{text}".encode()).decode(),
+    lambda text: quote(f"x y={text}", safe=""),
+    lambda text: quote_plus(f"x y={text}"),
+    lambda text: "".join(f"%{byte:02x}" for byte in text.encode()),
+    lambda text: json.dumps({"x": text}),
+    lambda text: json.dumps({"x": json.dumps({"y": text}, ensure_ascii=False)}),
+]
+
+
+@pytest.mark.parametrize("hide", CLOTHES)
+@pytest.mark.parametrize("secret", [KEY, 'pass "word"\\ & slash/é', "AKIA" + "ABCDEFGHIJKLMNOP"])
+def test_secrets_are_found_in_other_clothes(hide: Callable[[str], str], secret: str, monkeypatch: Any) -> None:
+    """Keys of known forms and values of the environment, in Base64, with percent signs and in JSON; in pieces, too."""
+    monkeypatch.setenv("EXAMPLE_PASSWORD", 'pass "word"\\ & slash/é')
+    hidden, redaction = hide(secret), Redaction()
+    for clean in (redaction.text(f"before {hidden} after"), "".join(redaction.pieces(["before ", *hidden, " after"]))):
+        assert clean.startswith("before ")
+        assert clean.endswith(" after")
+        assert "removed" in clean
+        assert hidden not in clean
+        assert secret not in clean
+
+
+def test_words_that_hide_nothing_stay() -> None:
+    """Digests, ids, addresses and encoded texts are data."""
+    text = (
+        "3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855 /a/long/path/to/some/file.py caf%C3%A9?a=%20 "
+    )
+    text += base64.b64encode(b"nothing to see here, move along").decode() + " 550e8400-e29b-41d4-a716-446655440000"
+    assert Redaction(values=["a-secret-value"]).text(text) == text
 
 
 # -- the file -----------------------------------------------------------------------------------------------
