@@ -8,6 +8,7 @@ import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from agentscope_rx.errors import PathRefused
 from agentscope_rx.workspace.containment import OPEN_DIRECTORY, OPEN_FILE, open_place
@@ -32,7 +33,8 @@ def list_folders(root: Path, paths: Sequence[WorkspacePath], stop: threading.Eve
         >>> list_folders(root, [resolve_path("src")], threading.Event())
         [Folder(path=WorkspacePath(parts=('src',)), directories=[], files=['app.py'], links=[], known={})]
     """
-    return [_found(root, path, stop) for path in paths]
+    with _Way(root) as way:
+        return [_found(root, way, path, stop) for path in paths]
 
 
 def look_through(root: Path, groups: Sequence[FileGroup], needle: Needle, stop: threading.Event) -> list[Looks]:
@@ -48,7 +50,8 @@ def look_through(root: Path, groups: Sequence[FileGroup], needle: Needle, stop: 
         >>> look_through(root, groups, Needle(text=b"needle", file_bytes=1000), threading.Event())
         [{'app.py': <Look.MAY_HOLD: 1>}]
     """
-    return [_looks(root, group, needle, stop) for group in groups]
+    with _Way(root) as way:
+        return [_looks(root, way, group, needle, stop) for group in groups]
 
 
 def find_too_large(root: Path, groups: Sequence[FileGroup], most: int, stop: threading.Event) -> list[Looks]:
@@ -64,43 +67,77 @@ def find_too_large(root: Path, groups: Sequence[FileGroup], most: int, stop: thr
         >>> find_too_large(root, groups, 1_000_000, threading.Event())
         [{'core': <Look.TOO_LARGE: 3>}]
     """
-    return [_too_large(root, group, most, stop) for group in groups]
+    with _Way(root) as way:
+        return [_too_large(root, way, group, most, stop) for group in groups]
 
 
-@contextmanager
-def _open_without_links(root: Path, path: WorkspacePath) -> Generator[int]:
-    """Open a directory, one name after the other, where none of them is a link."""
-    directory = os.open(root, OPEN_DIRECTORY)
-    try:
-        for name in path.parts:
-            below = os.open(name, OPEN_DIRECTORY, dir_fd=directory)
-            os.close(directory)
-            directory = below
-        yield directory
-    except OSError as error:
-        if error.errno is None:
-            raise
-        # The system names only the part that it was given, or the whole path outside the workspace.
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
-    finally:
-        os.close(directory)
+class _Way:
+    """A way through the directories below a root, none of them a link: what two paths share is opened once.
 
+    So a tree of any depth costs an `open` a directory. What is open was inside when it was opened, as everywhere; see
+    `containment.py` for a directory that is moved away meanwhile.
+    """
 
-@contextmanager
-def _open_directory(root: Path, path: WorkspacePath) -> Generator[int]:
-    """Open a directory, which may be behind links that stay inside."""
-    with open_place(root, path) as place:
-        directory = os.open(place.name, OPEN_DIRECTORY, dir_fd=place.directory)
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._names = list[str]()
+        self._open = list[int]()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._back_to(-1)
+
+    def to(self, path: WorkspacePath) -> int:
+        """The descriptor of a directory, open until the next is asked for."""
         try:
-            yield directory
-        finally:
-            os.close(directory)
+            return self._onward(path.parts)
+        except OSError as error:
+            if error.errno is None:
+                raise
+            # The system names only the part that it was given, or the whole path outside the workspace.
+            raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+
+    def _onward(self, parts: Sequence[str]) -> int:
+        if not self._open:
+            self._open.append(os.open(self._root, OPEN_DIRECTORY))
+        shared = 0
+        for name, own in zip(parts, self._names, strict=False):
+            if name != own:
+                break
+            shared += 1
+        self._back_to(shared)
+        for name in parts[shared:]:
+            self._open.append(os.open(name, OPEN_DIRECTORY, dir_fd=self._open[-1]))
+            self._names.append(name)
+        return self._open[-1]
+
+    def _back_to(self, depth: int) -> None:
+        while len(self._open) > depth + 1:
+            os.close(self._open.pop())
+        del self._names[max(depth, 0) :]
 
 
-def _found(root: Path, path: WorkspacePath, stop: threading.Event) -> Found:
+@contextmanager
+def _open_directory(root: Path, way: _Way, path: WorkspacePath) -> Generator[int]:
+    """Open a directory, which may be behind links that stay inside."""
     try:
-        with _open_without_links(root, path) as directory:
-            return _folder(root, path, directory, stop)
+        directory = way.to(path)
+    except NotADirectoryError:
+        with open_place(root, path) as place:
+            directory = os.open(place.name, OPEN_DIRECTORY, dir_fd=place.directory)
+            try:
+                yield directory
+            finally:
+                os.close(directory)
+    else:
+        yield directory
+
+
+def _found(root: Path, way: _Way, path: WorkspacePath, stop: threading.Event) -> Found:
+    try:
+        return _folder(root, path, way.to(path), stop)
     except NotADirectoryError as error:
         return _why_no_directory(root, path) or error
     except OSError as error:
@@ -147,10 +184,10 @@ def _leads_somewhere(root: Path, link: WorkspacePath) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
-def _looks(root: Path, group: FileGroup, needle: Needle, stop: threading.Event) -> Looks:
+def _looks(root: Path, way: _Way, group: FileGroup, needle: Needle, stop: threading.Event) -> Looks:
     found = dict[str, Look]()
     try:
-        with _open_directory(root, group.folder.path) as directory:
+        with _open_directory(root, way, group.folder.path) as directory:
             for name in group.names:
                 if stop.is_set():
                     break
@@ -200,10 +237,10 @@ def _goes_on(file: int, piece: bytes, needle: Needle) -> bool:
     return False
 
 
-def _too_large(root: Path, group: FileGroup, most: int, stop: threading.Event) -> Looks:
+def _too_large(root: Path, way: _Way, group: FileGroup, most: int, stop: threading.Event) -> Looks:
     found = dict[str, Look]()
     try:
-        with _open_directory(root, group.folder.path) as directory:
+        with _open_directory(root, way, group.folder.path) as directory:
             for name in group.names:
                 if stop.is_set():
                     break

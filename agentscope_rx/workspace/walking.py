@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
 from agentscope_rx.frozen import frozen
@@ -123,39 +122,41 @@ class Walk:
             self._open.append(_Place(found, at))
 
     def _next_ones(self, enters: Callable[[str], bool] | None) -> list[WorkspacePath]:
-        """The directories that will be entered soon, as far as they are known."""
-        coming = ((place, name) for place in reversed(self._open) for name in place.rest())
+        """The directories that will be entered soon and were not asked about, so that no more wait than may."""
         found = list[WorkspacePath]()
-        for place, name in islice(coming, self._ahead - 1):
-            path = place.folder.path.child(name)
-            if path not in self._known and _is_entered(place.below(name), enters):
-                found.append(path)
+        room = self._ahead - 1 - len(self._known)
+        for place in reversed(self._open):
+            while len(found) < room and (name := place.next_to_ask()) is not None:
+                if _is_entered(place.below(name), enters):
+                    found.append(place.folder.path.child(name))
         return found
 
 
 class _Place:
     """A directory on the way, and how much of it has been met."""
 
-    __slots__ = ("_at", "_directories", "_files", "folder")
+    __slots__ = ("_asked", "_at", "_directories", "_files", "folder")
 
     def __init__(self, folder: Folder, at: str) -> None:
         self.folder, self._at = folder, at
-        self._directories = self._files = 0
+        self._directories = self._files = self._asked = 0
 
     def next_part(self) -> WalkPart:
         folder, first = self.folder, self._files
-        directory = next(self.rest(), None)
-        if directory is None:
+        if self._directories == len(folder.directories):
+            directory = None
             self._files = len(folder.files)
         else:
+            directory = folder.directories[self._directories]
             self._directories += 1
             self._files = bisect_left(folder.files, directory, first)
         return WalkPart(folder=folder, at=self._at, files=folder.files[first : self._files], directory=directory)
 
-    def rest(self) -> Iterator[str]:
-        """The directories that have not been met."""
-        directories = self.folder.directories
-        return (directories[index] for index in range(self._directories, len(directories)))
+    def next_to_ask(self) -> str | None:
+        """The next directory that was neither met nor named here; None if there is none."""
+        at = max(self._asked, self._directories)
+        self._asked = at + 1
+        return self.folder.directories[at] if at < len(self.folder.directories) else None
 
     def below(self, name: str) -> str:
         return f"{self._at}/{name}" if self._at else name

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from agentscope_rx.errors import PathRefused
 from agentscope_rx.workspace import (
+    FileContent,
     FileStat,
     GlobResult,
     HidingWorkspace,
@@ -28,8 +29,8 @@ from agentscope_rx.workspace import (
     resolve_path,
 )
 from agentscope_rx.workspace import local as local_module
-from agentscope_rx.workspace.folders import Folder, ListsFolders, folders_of, listed_folders
-from agentscope_rx.workspace.looking import FileGroup, Look, Needle
+from agentscope_rx.workspace.folders import Folder, Found, ListsFolders, folders_of, listed_folders
+from agentscope_rx.workspace.looking import FileGroup, Look, Looks, Needle
 from agentscope_rx.workspace.ripgrep import find_ripgrep
 from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
 from agentscope_rx.workspace.walking import Walk
@@ -129,9 +130,11 @@ async def test_a_search_does_not_depend_on_how_names_are_told(
         assert isinstance(workspace, ListsFolders)
         plain = Plain(workspace)
         assert not isinstance(plain, ListsFolders)
-        for path in await real_directories(workspace):
+        real = await real_directories(workspace)
+        together = await folders_of(workspace, real)
+        for path, again in zip(real, together, strict=True):
             [quick], [listed] = await folders_of(workspace, [path]), await folders_of(plain, [path])
-            assert names_of(quick) == names_of(listed)
+            assert names_of(quick) == names_of(listed) == names_of(again)
         for path in (".", "d", "a", "d/mine"):
             found = await searched(workspace, path)
             assert but_for_counts(found) == but_for_counts(await searched(plain, path))
@@ -180,6 +183,83 @@ async def test_a_folder_is_not_found_behind_a_link(tmp_path: Path) -> None:
     for path in ("..", "/etc", ".agentscope-runtime"):
         with pytest.raises(PathRefused):
             await workspace.folders([path])
+
+
+async def test_folders_asked_for_together_are_told_apart(tmp_path: Path) -> None:
+    """What two paths share is opened once; which of them comes first makes no difference, and nothing stays open."""
+    for path in ("a/b/c/d", "a/bc/c", "b/c", "a/x"):
+        (tmp_path / "ws" / path).mkdir(parents=True)
+        (tmp_path / "ws" / path / "of").write_text(path)
+    (tmp_path / "ws/a/link").symlink_to("b")
+    (tmp_path / "ws/out").symlink_to("../out")
+    (tmp_path / "out/b").mkdir(parents=True)
+    (tmp_path / "out/b/secret").write_text("needle")
+    workspace = LocalWorkspace(tmp_path / "ws")
+    paths = [
+        *("a/b/c/d", "a/b/c", "a/bc/c", "out/b", "b/c", "a/link/c", "a/link", "a/nothing/c", "a/x", "a/of", "a/x/of/x"),
+        *("a/b", ".", "a/b/c/d", "out", "a"),
+    ]
+    before = len(os.listdir("/dev/fd"))
+    for order in (paths, paths[::-1]):
+        together = await workspace.folders(order)
+        for path, found in zip(order, together, strict=True):
+            [alone] = await workspace.folders([path])
+            assert (names_of(found), type(found), str(found)) == (names_of(alone), type(alone), str(alone))
+            assert "secret" not in repr(found)
+        groups = [FileGroup(folder=Folder(path=resolve_path(path)), names=["of", "secret"]) for path in order]
+        needle = Needle(text=b"c", file_bytes=99)
+        for group, looks in zip(groups, await workspace.looks(groups, needle), strict=True):
+            assert [looks] == await workspace.looks([group], needle)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+class Swapped(LocalWorkspace):
+    """A folder in which links take the places of files and directories between two looks at them."""
+
+    def __init__(self, root: Path, places: dict[str, str], before: str) -> None:
+        super().__init__(root)
+        self._places, self._before = places, before
+
+    def _swap(self, now: str) -> None:
+        if now == self._before:
+            for place, target in self._places.items():
+                (self.root / place).rename(self.root.parent / f"was-{place.replace('/', '-')}")
+                (self.root / place).symlink_to(target)
+            self._places = {}
+
+    async def folders(self, paths: Sequence[str | WorkspacePath]) -> Sequence[Found]:
+        if "d" in map(str, paths):
+            self._swap("folders")
+        return await super().folders(paths)
+
+    async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
+        self._swap("looks")
+        return await super().looks(groups, needle)
+
+    async def read(self, path: str | WorkspacePath, *, offset: int = 0, limit: int | None = None) -> FileContent:
+        self._swap("read")
+        return await super().read(path, offset=offset, limit=limit)
+
+
+@pytest.mark.parametrize("before", ["folders", "looks", "read"])
+@pytest.mark.parametrize("places", [{"d/e/a": "../../../out/e/a"}, {"d/e": "../../out/e"}, {"d": "../out"}])
+@pytest.mark.parametrize("program", [find_ripgrep, lambda: None])
+async def test_what_becomes_a_link_during_a_search_leads_nowhere(
+    tmp_path: Path,
+    before: str,
+    places: dict[str, str],
+    program: Callable[[], str | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever swaps a file, or a directory above it, for a link out is left out, whenever that happens."""
+    monkeypatch.setattr(local_module, "find_ripgrep", program)
+    for folder in ("ws/d/e", "out/e"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a").write_text(f"needle of {folder}")
+    (tmp_path / "ws/a").write_text("needle of ws")
+    workspace = Swapped(tmp_path / "ws", places, before)
+    found = await search_text(workspace, "needle")
+    assert {match.text for match in found.matches} == {"needle of ws"}
 
 
 async def test_what_is_behind_a_link_is_searched_when_it_is_asked_for(tmp_path: Path) -> None:
