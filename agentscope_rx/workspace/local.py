@@ -9,6 +9,7 @@ import stat
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -166,7 +167,8 @@ class LocalWorkspace:
                 too_large = partial(find_too_large, self._root, groups, needle.file_bytes)
                 large = both.create_task(_until_cancelled(too_large))
             if (hints := found.result()) is not None:
-                looks = await _until_cancelled(partial(look_through, self._root, hints, needle))
+                found_in = replace(needle, text=b"")  # what a file is, not once more whether it holds the text
+                looks = await _until_cancelled(partial(look_through, self._root, hints, found_in))
                 return [{**by_size, **by_look} for by_size, by_look in zip(large.result(), looks, strict=True)]
         return await _until_cancelled(partial(look_through, self._root, groups, needle))
 

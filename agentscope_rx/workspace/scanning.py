@@ -229,7 +229,7 @@ def _goes_on(file: int, piece: bytes, needle: Needle) -> bool:
     text, overlap = needle.text, len(needle.text) - 1
     kept, read = b"", len(piece)
     while piece and read <= needle.file_bytes:
-        kept = (kept + piece)[-overlap:] if overlap else b""
+        kept = (kept + piece[-overlap:])[-overlap:] if overlap else b""
         piece = os.read(file, _PIECE_BYTES)
         read += len(piece)
         if text in kept + piece[:overlap] or text in piece:
