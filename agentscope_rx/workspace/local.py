@@ -41,9 +41,11 @@ from agentscope_rx.workspace.paths import WorkspacePath, resolve_path, shown
 from agentscope_rx.workspace.removal import check_movable, delete_entry, move_file
 from agentscope_rx.workspace.replacement import digest, replace_file
 from agentscope_rx.workspace.ripgrep import find_ripgrep, ripgrep
-from agentscope_rx.workspace.scanning import find_too_large, list_folders, look_through
+from agentscope_rx.workspace.scanning import list_folders, look_through, look_through_large
 
 _T = TypeVar("_T")
+# Bytes from which on our own scan is faster than ripgrep, which looks for all that tells a binary file, too.
+_LARGE = 256 * 1024
 
 # No path can name it, it is no file, it is a link that leads out or nowhere, or it is gone meanwhile.
 _LEFT_OUT = (PathRefused, FileNotFoundError, NotADirectoryError, PermissionError)
@@ -159,17 +161,18 @@ class LocalWorkspace:
         return await _until_cancelled(partial(list_folders, self._root, inside))
 
     async def looks(self, groups: Sequence[FileGroup], needle: Needle) -> Sequence[Looks]:
-        """Look at files, at those only that ripgrep tells if it is on `PATH`; see `FindsText`."""
+        """Look at files, at small ones only if ripgrep tells so where it is on `PATH`; see `FindsText`."""
         program = find_ripgrep()
         if program is not None and b"\n" not in needle.text:
             async with asyncio.TaskGroup() as both:
-                found = both.create_task(ripgrep(program, self._root, groups, needle))
-                too_large = partial(find_too_large, self._root, groups, needle.file_bytes)
-                large = both.create_task(_until_cancelled(too_large))
+                small = replace(needle, file_bytes=min(needle.file_bytes, _LARGE))
+                found = both.create_task(ripgrep(program, self._root, groups, small))
+                large_ones = partial(look_through_large, self._root, groups, needle, _LARGE)
+                large = both.create_task(_until_cancelled(large_ones))
             if (hints := found.result()) is not None:
                 found_in = replace(needle, text=b"")  # what a file is, not once more whether it holds the text
                 looks = await _until_cancelled(partial(look_through, self._root, hints, found_in))
-                return [{**by_size, **by_look} for by_size, by_look in zip(large.result(), looks, strict=True)]
+                return [{**own, **hinted} for own, hinted in zip(large.result(), looks, strict=True)]
         return await _until_cancelled(partial(look_through, self._root, groups, needle))
 
     def _inside(self, path: str | WorkspacePath) -> WorkspacePath:

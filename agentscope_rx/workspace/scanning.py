@@ -54,21 +54,24 @@ def look_through(root: Path, groups: Sequence[FileGroup], needle: Needle, stop: 
         return [_looks(root, way, group, needle, stop) for group in groups]
 
 
-def find_too_large(root: Path, groups: Sequence[FileGroup], most: int, stop: threading.Event) -> list[Looks]:
-    """Find the files that are too large, without opening any.
+def look_through_large(
+    root: Path, groups: Sequence[FileGroup], needle: Needle, above: int, stop: threading.Event
+) -> list[Looks]:
+    """Look at the large ones among files, and open no other.
 
     Args:
         root: The real path of the root.
         groups: The files.
-        most: How large a file may be, in bytes.
+        needle: What they may hold.
+        above: How large a file is that is not, in bytes.
         stop: Set when nobody waits for the answer any more.
 
     Examples:
-        >>> find_too_large(root, groups, 1_000_000, threading.Event())
+        >>> look_through_large(root, groups, Needle(text=b"needle", file_bytes=1_000_000), 1000, threading.Event())
         [{'core': <Look.TOO_LARGE: 3>}]
     """
     with _Way(root) as way:
-        return [_too_large(root, way, group, most, stop) for group in groups]
+        return [_large_ones(root, way, group, needle, above, stop) for group in groups]
 
 
 class _Way:
@@ -237,20 +240,28 @@ def _goes_on(file: int, piece: bytes, needle: Needle) -> bool:
     return False
 
 
-def _too_large(root: Path, way: _Way, group: FileGroup, most: int, stop: threading.Event) -> Looks:
+def _large_ones(root: Path, way: _Way, group: FileGroup, needle: Needle, above: int, stop: threading.Event) -> Looks:
     found = dict[str, Look]()
     try:
         with _open_directory(root, way, group.folder.path) as directory:
             for name in group.names:
                 if stop.is_set():
                     break
-                try:
-                    if os.stat(name, dir_fd=directory, follow_symlinks=False).st_size > most:
-                        found[name] = Look.TOO_LARGE
-                except FileNotFoundError:
-                    continue
+                look = _look_if_large(name, directory, needle, above)
+                if look is not None:
+                    found[name] = look
     except FileNotFoundError:
         return {}
     except OSError:
         return dict.fromkeys(group.names, Look.UNREADABLE)
     return found
+
+
+def _look_if_large(name: str, directory: int, needle: Needle, above: int) -> Look | None:
+    try:
+        size = os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return None
+    if size > needle.file_bytes:
+        return Look.TOO_LARGE
+    return _look(name, directory, needle) if size > above else None

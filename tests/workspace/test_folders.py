@@ -36,7 +36,10 @@ from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_te
 from agentscope_rx.workspace.walking import Walk
 from tests.workspace.places import Plain
 
-CONTENTS = [b"needle\n", b"x", b"", b"\0needle", b"%PDF-1 needle", b"needle" * 20, b"no " * 30_000 + b"needle"]
+CONTENTS = [
+    *(b"needle\n", b"x", b"", b"\0needle", b"%PDF-1 needle", b"needle" * 20, b"no " * 30_000 + b"needle"),
+    *(b"no " * 100_000 + b"needle", b"no " * 100_000 + b"\0", b"\0" + b"needle" * 50_000),
+]
 NAMES = st.sampled_from(["a", "b", "d", "e.py", "mine", "hidden", ".agentscope-runtime", "\x1b", ".x"])
 LINKS = st.sampled_from([".", "..", "a", "d/a", "../d", "nowhere", "/etc", "../../out"])
 ENTRIES = st.lists(
@@ -145,7 +148,7 @@ async def test_a_search_does_not_depend_on_how_names_are_told(
 @pytest.mark.skipif(find_ripgrep() is None, reason="ripgrep is not installed")
 @pytest.mark.parametrize("layer", LAYERS)
 @settings(max_examples=6, deadline=None)
-@given(one=ENTRIES, two=ENTRIES, file_bytes=st.sampled_from([5, 100, 100_000]))
+@given(one=ENTRIES, two=ENTRIES, file_bytes=st.sampled_from([5, 100, 100_000, 1_000_000]))
 async def test_a_search_does_not_depend_on_ripgrep(
     layer: str, one: list[tuple[str, bytes | str]], two: list[tuple[str, bytes | str]], file_bytes: int
 ) -> None:
