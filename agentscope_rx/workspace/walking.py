@@ -8,7 +8,7 @@ from typing import Final
 
 from agentscope_rx.frozen import frozen
 from agentscope_rx.workspace.filesystem import WorkspaceFS
-from agentscope_rx.workspace.folders import Folder, Found, folders_of, listed_folders
+from agentscope_rx.workspace.folders import Folder, folders_of, listed_folders
 from agentscope_rx.workspace.paths import WorkspacePath
 
 VERSION_CONTROL_FOLDERS = frozenset({".git", ".hg", ".svn"})
@@ -19,6 +19,8 @@ MAX_DEPTH = 64
 
 # How many directories are asked about at once: each time twice as many, since the first few may be all.
 _MOST_AHEAD: Final = 64
+# How many are known at most that were not entered yet.
+_MOST_KNOWN: Final = 1024
 
 
 @frozen
@@ -69,7 +71,7 @@ class Walk:
         self._path = path
         self._ask = folders_of
         self._ahead = 1
-        self._known = dict[WorkspacePath, Found]()
+        self._known = dict[WorkspacePath, _Place | OSError]()
         self._open = list[_Place]()
         self.unreadable = 0
         self.too_deep = 0
@@ -112,23 +114,25 @@ class Walk:
             self.too_deep += 1
             return
         if path not in self._known:
-            paths = [path, *self._next_ones(enters)]
-            self._known.update(zip(paths, await self._ask(self._workspace, paths), strict=True))
+            asked = {path: at, **self._next_ones(enters)}
+            for each, found in zip(asked, await self._ask(self._workspace, list(asked)), strict=True):
+                self._known[each] = found if isinstance(found, OSError) else _Place(found, asked[each])
             self._ahead = min(2 * self._ahead, _MOST_AHEAD)
-        found = self._known.pop(path)
-        if isinstance(found, OSError):
+        place = self._known.pop(path)
+        if isinstance(place, OSError):
             self.unreadable += 1
         else:
-            self._open.append(_Place(found, at))
+            self._open.append(place)
 
-    def _next_ones(self, enters: Callable[[str], bool] | None) -> list[WorkspacePath]:
-        """The directories that will be entered soon and were not asked about, so that no more wait than may."""
-        found = list[WorkspacePath]()
-        room = self._ahead - 1 - len(self._known)
-        for place in reversed(self._open):
-            while len(found) < room and (name := place.next_to_ask()) is not None:
-                if _is_entered(place.below(name), enters):
-                    found.append(place.folder.path.child(name))
+    def _next_ones(self, enters: Callable[[str], bool] | None) -> dict[WorkspacePath, str]:
+        """Directories that will be entered later: the next here and above, then those in others that are known."""
+        found = dict[WorkspacePath, str]()
+        room = min(self._ahead - 1, _MOST_KNOWN - len(self._known))
+        for place in (*reversed(self._open), *self._known.values()):
+            while len(found) < room and isinstance(place, _Place) and (name := place.next_to_ask()) is not None:
+                at = place.below(name)
+                if _is_entered(at, enters) and at.count("/") + 1 < MAX_DEPTH:
+                    found[place.folder.path.child(name)] = at
         return found
 
 
