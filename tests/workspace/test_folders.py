@@ -309,6 +309,36 @@ async def test_a_walk_that_ends_early_has_not_looked_far_ahead() -> None:
     assert workspace.listed < 250  # of the 101 whose files are looked through at first
 
 
+async def test_a_walk_asks_about_the_insides_of_what_it_knows_together() -> None:
+    """Trees of many small chains take few questions; each directory is asked about once, in the order of the walk."""
+    files = {f"{number:03}/x/y/z/a": "" for number in range(300)}
+    questions = list[int]()
+
+    class Asked(InMemoryWorkspace):
+        async def folders(self, paths: Sequence[str | WorkspacePath]) -> Sequence[Found]:
+            questions.append(len(paths))
+            return await listed_folders(self, paths)
+
+    told = [part.below(name) async for part in Walk(Asked(files), ".").parts() for name in part.files]
+    assert told == sorted(files)
+    assert sum(questions) == 1 + 4 * 300
+    assert len(questions) < 60
+    assert max(questions) <= 64
+
+
+async def test_links_out_of_a_scope_are_not_told(tmp_path: Path) -> None:
+    """They stay in the workspace around it and lead to what is somebody else's."""
+    for folder in ("mine", "yours"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a").write_text("needle")
+    (tmp_path / "mine/theirs").symlink_to("../yours/a")
+    (tmp_path / "mine/own").symlink_to("a")
+    scope = ScopedWorkspace(LocalWorkspace(tmp_path), "mine")
+    [found] = await scope.folders(["."])
+    assert names_of(found) == ([], ["a"], ["own"])
+    assert [str(entry.path) for entry in await scope.list()] == ["a", "own"]
+
+
 async def test_a_walk_tells_everything_in_order() -> None:
     """Files up to a directory, what is in that, then the files after it; each entry once."""
     workspace = InMemoryWorkspace(dict.fromkeys(("a", "m/x", "m/y/z", "n", "o/p/q", "z", ".git/config"), ""))

@@ -26,8 +26,10 @@ from agentscope_rx.errors import (
 )
 from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.testing.workspace_conformance import check_workspace
-from agentscope_rx.workspace import FileKind, FsspecWorkspace, WorkspaceFS, fsspec
+from agentscope_rx.workspace import FileKind, FsspecWorkspace, WorkspaceFS, fsspec, resolve_path
+from agentscope_rx.workspace.folders import Folder
 from agentscope_rx.workspace.fsspec_objects import ObjectDrive, S3Drive
+from agentscope_rx.workspace.looking import FileGroup, Look, Needle
 from agentscope_rx.workspace.search import search_text
 from tests.buckets import Bucket, S3Server, in_memory
 from tests.stores.places import Reachable
@@ -104,6 +106,16 @@ async def test_a_search_reads_several_files_at_once(everywhere: Any) -> None:
     found = {str(match.path) for match in result.matches}
     assert found == {path for path, data in files.items() if data == b"needle\n"}
     assert (result.binary, result.unreadable) == (1, 0)
+
+
+async def test_a_file_that_is_larger_than_a_read_is_left_to_its_reader() -> None:
+    """No more of a file is looked at than one read returns; whether the text comes later nobody says."""
+    bucket = in_memory()
+    await bucket.workspace().write("a", b"x" * 50 + b"needle")
+    [looks] = await bucket.workspace(max_read_bytes=20).looks(
+        [FileGroup(folder=Folder(path=resolve_path(".")), names=["a"])], Needle(text=b"needle", file_bytes=1000)
+    )
+    assert looks == {"a": Look.MAY_HOLD}
 
 
 # -- object stores ------------------------------------------------------------------------------------------
