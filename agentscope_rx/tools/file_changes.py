@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentscope_rx.errors import FileTooLarge
+from agentscope_rx.tools.file_errors import explained
 from agentscope_rx.workspace.editing import check_encodable, edit_text
 from agentscope_rx.workspace.filesystem import WorkspaceFS
 from agentscope_rx.workspace.paths import shown
@@ -42,13 +43,12 @@ class FileChanges:
         check_encodable(content)
         data = content.encode()
         try:
-            await self._workspace.write(path, data, create_only=True)
+            with explained(path):
+                await self._workspace.write(path, data, create_only=True)
         except FileExistsError:
             raise FileExistsError(f"{shown(path)} exists already: change it with edit_file") from None
         except IsADirectoryError:
             raise IsADirectoryError(f"{shown(path)} is a directory: give the path of a file in it") from None
-        except NotADirectoryError:
-            raise NotADirectoryError(f"something above {shown(path)} is a file, so nothing can be below it") from None
         return f"Created {shown(path)} ({len(data)} bytes)."
 
     async def edit_file(self, path: str, old_string: str, new_string: str, replace_all: bool = False) -> str:
@@ -73,26 +73,10 @@ class FileChanges:
             WorkspaceError: If the workspace is read-only.
         """
         try:
-            done = await edit_text(self._workspace, path, old_string, new_string, replace_all=replace_all)
-        except FileNotFoundError:
-            raise nothing_at(path) from None
-        except IsADirectoryError:
-            raise IsADirectoryError(f"{shown(path)} is a directory: look into it with list_files") from None
+            with explained(path):
+                done = await edit_text(self._workspace, path, old_string, new_string, replace_all=replace_all)
         except FileTooLarge:
             raise FileTooLarge(f"{shown(path)} is too large to be edited") from None
         if done.count == 1:
             return f"Replaced the text in {shown(path)} at line {done.line}."
         return f"Replaced the text in {shown(path)} {done.count} times, first at line {done.line}."
-
-
-def nothing_at(path: str) -> FileNotFoundError:
-    """Make the error for a path with nothing there.
-
-    Args:
-        path: What the model asked for.
-
-    Examples:
-        >>> str(nothing_at("a.txt"))
-        "there is no file or directory 'a.txt': look around with list_files"
-    """
-    return FileNotFoundError(f"there is no file or directory {shown(path)}: look around with list_files")

@@ -12,13 +12,14 @@ from typing import Any
 from agentscope_rx.errors import InvalidOption
 from agentscope_rx.frozen import frozen
 from agentscope_rx.permissions import paths
-from agentscope_rx.tools.file_changes import FileChanges, nothing_at
+from agentscope_rx.tools.file_changes import FileChanges
+from agentscope_rx.tools.file_errors import explained
 from agentscope_rx.tools.tool import FunctionTool, tool
 from agentscope_rx.workspace.filesystem import FileKind, FileStat, WorkspaceFS
 from agentscope_rx.workspace.globbing import GlobLimits, GlobResult, glob_paths
 from agentscope_rx.workspace.paths import shown
 from agentscope_rx.workspace.search import SearchLimits, SearchResult, search_text
-from agentscope_rx.workspace.text import LineWindow, binary_type, decode_text
+from agentscope_rx.workspace.text import LineWindow, as_text, binary_type, decode_text
 
 EMPTY_FILE = "(The file exists and is empty.)"
 EMPTY_DIRECTORY = "(The directory is empty.)"
@@ -128,14 +129,10 @@ class FileTools:
             raise ValueError("offset and limit are numbers of lines: give 0 or more")
         count = min(limit, self._limits.lines) if limit else self._limits.lines
         window = LineWindow(first=offset, count=count, max_bytes=self._limits.read_bytes)
-        try:
+        with explained(path):
             size, binary = await self._fill(path, window)
-        except FileNotFoundError:
-            raise nothing_at(path) from None
-        except IsADirectoryError:
-            raise IsADirectoryError(f"{shown(path)} is a directory: look into it with list_files") from None
         if binary is not None:
-            return f"({shown(path)} is binary: {binary}, {size} bytes. It cannot be shown as text.)"
+            return f"({shown(path)} is binary: {binary}, {size} bytes. It cannot be shown {as_text(binary)}.)"
         if size == 0:
             return EMPTY_FILE
         if not window.lines:
@@ -156,17 +153,15 @@ class FileTools:
             NotADirectoryError: If it is a file.
             PathRefused: If it is not inside the workspace.
         """
-        try:
+        with explained(path, directory=True):
             entries = await self._workspace.list(path)
-        except FileNotFoundError:
-            raise nothing_at(path) from None
-        except NotADirectoryError:
-            raise NotADirectoryError(f"{shown(path)} is no directory: read it with read_file") from None
         if not entries:
             return EMPTY_DIRECTORY
         lines = [_entry(entry) for entry in entries[: self._limits.entries]]
         if len(lines) < len(entries):
-            lines.append(f"[Only the first {len(lines)} of {len(entries)} entries are shown.]")
+            lines.append(
+                f"[Only the first {len(lines)} of {len(entries)} entries are shown. Find others with glob_files.]"
+            )
         return "\n".join(lines)
 
     async def glob_files(self, pattern: str, path: str | None = None) -> str:
@@ -187,12 +182,8 @@ class FileTools:
             PathRefused: If `path` is not inside the workspace.
         """
         where, limits = path or ".", self._limits.glob
-        try:
+        with explained(where, directory=True):
             result = await glob_paths(self._workspace, pattern, path=where, limits=limits)
-        except FileNotFoundError:
-            raise nothing_at(where) from None
-        except NotADirectoryError:
-            raise NotADirectoryError(f"{shown(where)} is no directory: read it with read_file") from None
         lines = [_found(entry) for entry in result.entries] or [NO_FILES]
         return "\n".join([*lines, *_glob_notes(result, limits)])
 
@@ -217,10 +208,8 @@ class FileTools:
         """
         # Models say "not given" with an empty text too.
         where, limits = path or ".", self._limits.search
-        try:
+        with explained(where):
             result = await search_text(self._workspace, pattern, path=where, glob=glob or None, limits=limits)
-        except FileNotFoundError:
-            raise nothing_at(where) from None
         lines = [f"{match.path}:{match.line}:{match.text}" for match in result.matches] or [NO_MATCHES]
         return "\n".join([*lines, *_search_notes(result, limits)])
 

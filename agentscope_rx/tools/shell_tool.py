@@ -150,21 +150,12 @@ class ShellTool:
             FileNotFoundError: If there is no such directory.
             NotADirectoryError: If `working_directory` is a file.
             PathRefused: If it is not inside the project.
+            OSError: If no command can be started there.
             CommandStopped: If the command took too long or wrote too much.
         """
         _check_command(command)
         seconds = self._seconds(timeout)
-        result = await run_command(
-            Command(
-                text=command,
-                folder=await self._folder(working_directory or "."),
-                environment=self._environment(),
-                timeout=seconds,
-                # A character has up to four bytes.
-                kept_bytes=4 * self.settings.output_chars,
-                most_bytes=self.settings.max_output_bytes,
-            )
-        )
+        result = await self._run(command, working_directory or ".", seconds)
         output, whole = _output(result, self.settings.output_chars)
         if result.stopped is None:
             return _ended(result.exit_code, output, whole=whole)
@@ -174,6 +165,25 @@ class ShellTool:
         else:
             why = f"wrote more than {self.settings.max_output_bytes} bytes"
         raise CommandStopped(f"the command was stopped: it {why}. Its output until then:\n\n{output}")
+
+    async def _run(self, command: str, path: str, seconds: float) -> CommandResult:
+        folder = await self._folder(path)
+        try:
+            return await run_command(
+                Command(
+                    text=command,
+                    folder=folder,
+                    environment=self._environment(),
+                    timeout=seconds,
+                    # A character has up to four bytes.
+                    kept_bytes=4 * self.settings.output_chars,
+                    most_bytes=self.settings.max_output_bytes,
+                )
+            )
+        except OSError as error:
+            # Not in the system's words: they name the whole path of the directory.
+            refusal = f"no command can be started in {shown(path)} ({error.strerror})"
+            raise type(error)(f"{refusal}: try another working_directory, or say so to the user") from error
 
     def _seconds(self, timeout: float | None) -> float:
         if timeout is None or timeout == 0:  # models say "not given" with 0 too

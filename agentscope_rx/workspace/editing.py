@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
 
 from agentscope_rx.errors import FileEditRefused, WorkspaceConflict
 from agentscope_rx.frozen import frozen
 from agentscope_rx.workspace.filesystem import WorkspaceFS
 from agentscope_rx.workspace.nearest import nearest_hint
 from agentscope_rx.workspace.paths import WorkspacePath, shown
-from agentscope_rx.workspace.text import binary_type
+from agentscope_rx.workspace.text import as_text, binary_type
 
 # Each of several edits at once that finds the file changed repeats itself; in each round one of them gets through.
 _MOST_TRIES = 32
@@ -97,9 +99,7 @@ class _Edit:
         """Return the new content; None if the edit is refused."""
         if binary_type(self._data) is not None:
             return None
-        lines = self._old.replace("\r\n", "\n").split("\n")
-        pattern = re.compile(r"\r?\n".join(map(re.escape, lines)))
-        self.places = [found.span() for found in pattern.finditer(self._text)]
+        self.places = self._find()
         if not self.places or (len(self.places) > 1 and not self._replace_all):
             return None
         new, parts, at = self._with_line_ends(self._new), list[str](), 0
@@ -107,6 +107,21 @@ class _Edit:
             parts += [self._text[at:start], new]
             at = end
         return "".join([*parts, self._text[at:]]).encode("utf-8", "surrogateescape")
+
+    def _find(self) -> list[tuple[int, int]]:
+        """Find where the old text is, whatever line ends it and the file have."""
+        pieces = self._text.split("\r\n")
+        text, old = "\n".join(pieces), self._old.replace("\r\n", "\n")
+        starts = list(_starts(text, old))
+        if len(starts) == 1 and not self._replace_all:
+            # One more that begins within the only one: nobody can know which of the two was meant.
+            starts += [at] if (at := text.find(old, starts[0] + 1)) >= 0 else []
+        after_crlf = list(accumulate(len(piece) + 1 for piece in pieces[:-1]))
+
+        def in_file(at: int) -> int:
+            return at + bisect_right(after_crlf, at)
+
+        return [(in_file(at), in_file(at + len(old))) for at in starts]
 
     @property
     def lines(self) -> list[int]:
@@ -116,12 +131,15 @@ class _Edit:
     def refusal(self) -> FileEditRefused:
         """Say why there is no new content, and what would help."""
         if (kind := binary_type(self._data)) is not None:
-            return FileEditRefused(f"{shown(self._path)} is binary ({kind}) and cannot be edited as text")
+            return FileEditRefused(f"{shown(self._path)} is binary ({kind}) and cannot be edited {as_text(kind)}")
         if self.places:
             named = ", ".join(map(str, self.lines)) + (", …" if len(self.places) > _LINES_NAMED else "")
+            times, rest = f"{len(self.places)} times", ", or replace all of them"
+            if self.places[1][0] < self.places[0][1]:
+                times, rest = "more than once, overlapping itself", ""
             return FileEditRefused(
-                f"the text is in {shown(self._path)} {len(self.places)} times, at lines {named}: "
-                "add the lines around it until it is there once, or replace all of them"
+                f"the text is in {shown(self._path)} {times}, at lines {named}: "
+                f"add the lines around it until it is there once{rest}"
             )
         hint = nearest_hint(self._data.decode("utf-8", "replace"), self._old)
         return FileEditRefused(f"the text is not in {shown(self._path)}. {hint}")
@@ -133,6 +151,13 @@ class _Edit:
             return new
         new = new.replace("\r\n", "\n")
         return new.replace("\n", "\r\n") if crlf > lf else new
+
+
+def _starts(text: str, wanted: str) -> Iterator[int]:
+    at = text.find(wanted)
+    while at >= 0:
+        yield at
+        at = text.find(wanted, at + len(wanted))
 
 
 def _check_texts(old: str, new: str) -> None:

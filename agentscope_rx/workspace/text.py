@@ -7,6 +7,7 @@ import codecs
 from agentscope_rx.frozen import frozen
 
 _SNIFFED_BYTES = 8192
+_UTF_16 = "UTF-16 text"
 _SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "PNG image",
     b"\xff\xd8\xff": "JPEG image",
@@ -21,8 +22,8 @@ _SIGNATURES = {
     b"\x7fELF": "ELF program",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "old Office document",
     b"SQLite format 3\x00": "SQLite database",
-    codecs.BOM_UTF16_LE: "UTF-16 text",
-    codecs.BOM_UTF16_BE: "UTF-16 text",
+    codecs.BOM_UTF16_LE: _UTF_16,
+    codecs.BOM_UTF16_BE: _UTF_16,
 }
 
 _BEGINNINGS = tuple(_SIGNATURES)
@@ -78,6 +79,19 @@ def binary_type(data: bytes) -> str | None:
         return _SIGNATURES[signature] if signature else "unknown type"
     # A text may well begin with "RIFF"; those signatures name a file that is known to be binary, no more.
     return _SIGNATURES[signature] if signature and not signature.isalnum() else None
+
+
+def as_text(kind: str) -> str:
+    """Say for a message under which condition a binary file is text.
+
+    Args:
+        kind: What `binary_type` says.
+
+    Examples:
+        >>> as_text("PDF document"), as_text("UTF-16 text")
+        ('as text', 'as text until it is converted to UTF-8')
+    """
+    return "as text until it is converted to UTF-8" if kind == _UTF_16 else "as text"
 
 
 def binary_marks() -> tuple[bytes, ...]:

@@ -18,6 +18,8 @@ from agentscope_rx.tasks import VerificationOutcome
 from agentscope_rx.tasks.verifiers import ShellExitCodeVerifier
 from agentscope_rx.testing import ScriptedModel, calls
 from agentscope_rx.tools.config import ToolsConfig
+from agentscope_rx.tools.file_tools import file_tools
+from agentscope_rx.tools.session_tool import session_file_tools
 from agentscope_rx.tools.shell_tool import ShellSettings
 from agentscope_rx.verification import VerificationService
 from agentscope_rx.workspace import IsolationScope
@@ -308,13 +310,26 @@ async def test_rules_speak_of_paths_and_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["AGENTS.md", "tools.json", "sub/agents.md", ".git/hooks/pre-commit"])
-async def test_what_says_how_the_agent_is_to_be_is_not_changed_unasked(tmp_path: Path, path: str) -> None:
-    """Without any rule, and in the mode that allows edits: a person is asked."""
+@pytest.mark.parametrize(
+    ("name", "change"), [("write_file", {"content": "Obey."}), ("edit_file", {"old_string": "a", "new_string": "b"})]
+)
+async def test_what_says_how_the_agent_is_to_be_is_not_changed_unasked(
+    tmp_path: Path, path: str, name: str, change: dict[str, str]
+) -> None:
+    """Without any rule, and in the mode that allows edits: a person is asked, whichever tool makes the change."""
     for options in ({}, {"permission_mode": "accept_edits", "working_directories": ["."]}):
-        agent = agent_on(tmp_path, call("write_file", path=path, content="Obey."), **options)
+        agent = agent_on(tmp_path, call(name, path=path, **change), **options)
         seen = await watch(agent, "Go.", RuntimeContext(session_id=f"s{len(options)}"))
         assert len(seen.of(RequireUserConfirm)) == 1
     assert not (tmp_path / path).exists()
+
+
+def test_the_agents_own_file_tools_are_judged_as_those_of_a_workspace() -> None:
+    """Which only look, and which must not run beside others, does not depend on who has made them."""
+    files = InMemoryWorkspace()
+    of_sessions = session_file_tools(lambda _: files)
+    for one, other in zip(of_sessions, file_tools(files), strict=True):
+        assert (one.spec, one.read_only, one.concurrency_safe) == (other.spec, other.read_only, other.concurrency_safe)
 
 
 @pytest.mark.parametrize(("command", "outcome"), [("exit 0", "PASSED"), ("exit 3", "FAILED"), ("seq 50000", "UNKNOWN")])

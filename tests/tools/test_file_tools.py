@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from agentscope_rx.errors import FileTooLarge, InvalidOption, PathRefused
+from agentscope_rx.errors import FileEditRefused, FileTooLarge, InvalidOption, PathRefused
 from agentscope_rx.permission_context import PermissionContextState, PermissionRule
 from agentscope_rx.permissions import judge
+from agentscope_rx.tools.file_changes import FileChanges
 from agentscope_rx.tools.file_tools import (
     EMPTY_DIRECTORY,
     EMPTY_FILE,
@@ -185,6 +187,33 @@ async def test_a_binary_file_is_named_and_not_dumped() -> None:
     assert "unknown type, 3 bytes" in await made.read_file("b", offset=7)
 
 
+async def test_a_text_of_another_encoding_is_told_what_it_needs() -> None:
+    """As some systems write output into files: it is no broken file, and a command makes it readable."""
+    made = {"f": "hello".encode("utf-16")}
+    text = await tools({**made}).read_file("f")
+    assert text == "('f' is binary: UTF-16 text, 12 bytes. It cannot be shown as text until it is converted to UTF-8.)"
+    with pytest.raises(FileEditRefused, match="cannot be edited as text until it is converted to UTF-8"):
+        await FileChanges(InMemoryWorkspace({**made})).edit_file("f", "hello", "x")
+
+
+async def test_what_this_program_has_no_right_to_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal of the system is an error that names the path and says what may be done; root would hardly see one."""
+
+    async def refuse(*_: object, **__: object) -> NoReturn:
+        raise PermissionError(13, "Permission denied", "/srv/secret/place")
+
+    workspace = InMemoryWorkspace({"f": "text"})
+    for verb in ("read", "list", "stat", "write"):
+        monkeypatch.setattr(workspace, verb, refuse)
+    looking, changing = FileTools(workspace), FileChanges(workspace)
+    for call in (
+        *(looking.read_file("f"), looking.list_files("f"), looking.glob_files("*", "f"), looking.grep_files("x", "f")),
+        *(changing.write_file("f", "x"), changing.edit_file("f", "text", "x")),
+    ):
+        with pytest.raises(PermissionError, match="^the system refuses 'f': this program has no right"):
+            await call
+
+
 async def test_text_that_is_no_utf_8_is_shown_with_a_note() -> None:
     """An old encoding is readable for the most part, and the model is told not to trust the rest."""
     text = await tools({"f": "caf\xe9\nna\xefve".encode("latin-1")}).read_file("f")
@@ -207,7 +236,7 @@ async def test_a_file_larger_than_one_read_is_read_in_pieces(tmp_path: Path) -> 
     [
         ("nothing", FileNotFoundError, "no file or directory 'nothing': look around with list_files"),
         ("dir", IsADirectoryError, "'dir' is a directory: look into it with list_files"),
-        ("f/below", NotADirectoryError, "f/below"),
+        ("f/below", NotADirectoryError, "something above 'f/below' is a file"),
         ("../f", PathRefused, "leads above the workspace"),
         ("/etc/passwd", PathRefused, "relative to the workspace"),
     ],
@@ -238,7 +267,7 @@ async def test_a_long_listing_is_cut() -> None:
     made = FileTools(InMemoryWorkspace({f"{number:04}": "" for number in range(1234)}))
     lines = (await made.list_files()).split("\n")
     assert (len(lines), lines[499]) == (501, "[FILE] 0499 (0 bytes)")
-    assert lines[500] == "[Only the first 500 of 1234 entries are shown.]"
+    assert lines[500] == "[Only the first 500 of 1234 entries are shown. Find others with glob_files.]"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import pytest
 from agentscope_rx.errors import CommandStopped, InvalidOption, PathRefused
 from agentscope_rx.messages import ToolResultState, ToolUseBlock
 from agentscope_rx.tools import Toolkit
+from agentscope_rx.tools.commands import Command, run_command
 from agentscope_rx.tools.context import ToolContext
 from agentscope_rx.tools.execution import run_call
 from agentscope_rx.tools.leftovers import MARK
@@ -138,6 +139,14 @@ async def test_what_cannot_be_run(
     assert left_of(tmp_path / "ws") == []
 
 
+async def test_a_command_that_cannot_be_started_says_where(tmp_path: Path) -> None:
+    """Not in the system's own words, which may tell the whole path of the directory; nothing is left open."""
+    made, before = shell(tmp_path, env={"LARGE": "x" * 1_000_000}), sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(OSError, match="^no command can be started in '.' \\(Argument list too long\\): try another"):
+        await made.execute("true")
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
 # -- environment --------------------------------------------------------------------------------------------
 
 
@@ -198,6 +207,27 @@ async def test_head_and_tail_of_a_long_output_are_kept(tmp_path: Path) -> None:
     text = (await shell(tmp_path, output_chars=100).execute("yes ü | head -n 500 | tr -d '\\n'")).text
     assert "\ufffd" not in text
     assert text.count("ü") > 50
+
+
+@pytest.mark.parametrize("letter", ["ü", "€", "🍸"])
+@pytest.mark.parametrize("before", range(4))
+async def test_an_output_is_cut_between_characters(tmp_path: Path, letter: str, before: int) -> None:
+    """Wherever the bytes are cut, a text that is UTF-8 is shown as such, and not called anything else."""
+    (tmp_path / "out").write_text("x" * before + letter * 999 + "y" * before)
+    text = (await shell(tmp_path, output_chars=100).execute("cat out; cat out >&2")).text
+    assert "characters cut" in text
+    assert "\ufffd" not in text
+    assert text.count(letter) > 50
+
+
+async def test_no_more_of_an_output_is_kept_than_is_shown(tmp_path: Path) -> None:
+    """Half of it is the beginning, half the end, however much comes between them."""
+    command = Command(
+        text="seq 300000", folder=str(tmp_path), environment={}, timeout=30, kept_bytes=1000, most_bytes=10**8
+    )
+    whole = "".join(f"{number}\n" for number in range(1, 300_001)).encode()
+    kept = (await run_command(command)).stdout
+    assert (kept.head, kept.tail, kept.missing) == (whole[:500], whole[-500:], len(whole) - 1000)
 
 
 async def test_a_command_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
@@ -276,6 +306,20 @@ async def test_no_process_is_left_by_a_cancelled_command(tmp_path: Path, command
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert left_of(tmp_path) == []
+
+
+async def test_who_cancels_again_and_again_waits_all_the_same(tmp_path: Path) -> None:
+    """No impatience makes the end of a command come before the end of its processes."""
+    os.mkfifo(tmp_path / "begun")
+    task = asyncio.ensure_future(
+        shell(tmp_path).execute("for i in 1 2 3 4 5; do setsid sleep 300 & done; echo x > begun; sleep 300")
+    )
+    await asyncio.to_thread((tmp_path / "begun").read_text)
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+    assert task.cancelled()
     assert left_of(tmp_path) == []
 
 

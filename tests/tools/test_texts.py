@@ -30,6 +30,11 @@ def test_the_members_of_a_group_are_told() -> None:
     assert error_text(group).splitlines()[1:] == ["- ValueError: a", "- OSError: b"]
 
 
+def test_sequences_of_one_control_character_go_too() -> None:
+    """What begins with U+009B does to a terminal what ESC [ does."""
+    assert clean("\x9b31mred\x9b0m") == "red"
+
+
 def test_an_escape_sequence_may_come_in_two_pieces() -> None:
     """Wherever a text is split, the pieces together are cleaned as the whole is."""
     whole = "a\x1b[31;1mred\x1b[0m \x1b]0;title\x1b\\b\x1b]8;;u\x07c\x1b"

@@ -211,6 +211,6 @@ def test_an_external_tool_cannot_be_run_here() -> None:
     assert pay.external
     assert pay.spec.parameters == {"type": "object", "properties": {"x": {"type": "integer"}}}
     for made in (pay, tool(weather, external=True)):
-        with pytest.raises(RunError) as raised:
+        with pytest.raises(RunError, match="is run by somebody outside") as raised:
             asyncio.run(made.call({}, context()))
         assert isinstance(raised.value, AgentScopeError)

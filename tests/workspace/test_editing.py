@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agentscope_rx.errors import FileEditRefused, FileTooLarge, PathRefused, WorkspaceConflict, WorkspaceError
 from agentscope_rx.workspace import InMemoryWorkspace, LocalWorkspace, WorkspacePath, edit_text
 
+TOKENS = st.sampled_from(["a", "b", "\n", "\r\n"])
 LINES = st.lists(st.sampled_from(["a", "b", "ab", "", "ü"]), max_size=8)
 
 
@@ -23,6 +24,8 @@ LINES = st.lists(st.sampled_from(["a", "b", "ab", "", "ü"]), max_size=8)
         (b"a\r\nb\r\nc", "a\nb", "x\ny", b"x\r\ny\r\nc"),
         (b"a\nb\n", "a\r\nb", "x\r\ny", b"x\ny\n"),
         (b"a\r\nb\nc\n", "b\n", "", b"a\r\nc\n"),
+        (b"a\r\nb\nc\nd", "c", "x\ny", b"a\r\nb\nx\ny\nd"),
+        (b"a\nb\r\nc\r\nd", "b", "x\ny", b"a\nx\r\ny\r\nc\r\nd"),
         (b"\xef\xbb\xbfone", "one", "1", b"\xef\xbb\xbf1"),
         (b"caf\xe9 here", "here", "there", b"caf\xe9 there"),
         (b"f(x) .* \\d", "f(x) .* \\d", "\\1", b"\\1"),
@@ -53,6 +56,43 @@ async def test_all_places_are_what_str_replace_finds(text: list[str], old: list[
     result = await edit_text(workspace, "f", asked, given_, replace_all=True)
     expected = whole.replace(there, end.join(new) if end in whole else given_)
     assert ((await workspace.read("f")).data.decode(), result.count) == (expected, whole.count(there))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(TOKENS, max_size=9), st.lists(TOKENS, min_size=1, max_size=4), st.booleans())
+async def test_a_place_is_found_by_its_letters_whatever_ends_its_lines(
+    text: list[str], old: list[str], dos: bool
+) -> None:
+    """CRLF and LF are one letter to who looks; what is there twice, if only partly, is nobody's only place."""
+    alike = ["\n" if token == "\r\n" else token for token in text]
+    asked = ["\n" if token == "\r\n" else token for token in old]
+    places = [at for at in range(len(text)) if alike[at : at + len(old)] == asked]
+    workspace, wanted = (
+        InMemoryWorkspace({"f": "".join(text)}),
+        ("\r\n" if dos else "\n").join("".join(asked).split("\n")),
+    )
+    if len(places) != 1:
+        with pytest.raises(FileEditRefused):
+            await edit_text(workspace, "f", wanted, "new")
+        assert (await workspace.read("f")).data.decode() == "".join(text)
+        return
+    result = await edit_text(workspace, "f", wanted, "new")
+    before, after = text[: places[0]], text[places[0] + len(old) :]
+    assert (await workspace.read("f")).data.decode() == "".join([*before, "new", *after])
+    assert result.line == 1 + alike[: places[0]].count("\n")
+
+
+@pytest.mark.timeout(20)
+async def test_a_place_that_overlaps_itself_is_refused() -> None:
+    """The first of two such places is as little meant as the second one; all of them are those side by side."""
+    workspace = InMemoryWorkspace({"f": "  }\n}\n}\n", "long": "ab" * 500_000})
+    message = r"'f' more than once, overlapping itself, at lines 1, 2: add the lines around it until it is there once$"
+    with pytest.raises(FileEditRefused, match=message):
+        await edit_text(workspace, "f", "}\n}", "x")
+    with pytest.raises(FileEditRefused, match="overlapping itself, at lines 1, 1:"):
+        await edit_text(workspace, "long", "ab" * 400_000, "x")
+    assert (await edit_text(workspace, "f", "}\n}", "x", replace_all=True)).count == 1
+    assert (await workspace.read("f")).data == b"  x\n}\n"
 
 
 async def test_more_than_one_place_is_named() -> None:
@@ -122,13 +162,21 @@ async def test_a_hint_for_a_huge_file_comes_soon() -> None:
         ("../f", "text", "x", PathRefused),
         (".agentscope-runtime/log", "text", "x", PathRefused),
         ("image", "PNG", "x", FileEditRefused),
+        ("wide", "text", "x", FileEditRefused),
         ("nul", "a", "x", FileEditRefused),
         ("large", "a", "x", FileTooLarge),
     ],
 )
 async def test_what_cannot_be_edited(path: str, old: str, new: str, error: type[Exception]) -> None:
     """Each wrong call is refused, and nothing is written."""
-    files = {"f": b"text", "dir/g": b"", "image": b"\x89PNG\r\n\x1a\n", "nul": b"a\0b", "large": b"a" * 99}
+    files = {
+        "f": b"text",
+        "dir/g": b"",
+        "image": b"\x89PNG\r\n\x1a\n",
+        "nul": b"a\0b",
+        "wide": "text".encode("utf-16"),
+        "large": b"a" * 99,
+    }
     workspace = InMemoryWorkspace(files, max_read_bytes=50)
     with pytest.raises(error):
         await edit_text(workspace, path, old, new)
