@@ -14,10 +14,12 @@ import pytest
 
 from agentscope_rx.errors import ServerFailed
 from agentscope_rx.harness_builder import HarnessBuilder
+from agentscope_rx.memory.files import MemoryFiles
 from agentscope_rx.operators import text_operator
 from agentscope_rx.runtime_context import RuntimeContext
 from agentscope_rx.testing import a_runtime, text
-from agentscope_rx.workspace import LocalWorkspace
+from agentscope_rx.testing.workspace_conformance import MakeWorkspace
+from agentscope_rx.workspace import FileContent, LocalWorkspace
 from tests.cases import case
 from tests.memory.support import (
     ALICE,
@@ -37,6 +39,7 @@ from tests.memory.support import (
 )
 from tests.support import until
 from tests.virtual import virtual
+from tests.workspace.places import disk, fsspec, memory, stored
 
 ROOT = Path(__file__).parents[2]
 YESTERDAY = "memory/2025-12-31.md"
@@ -433,6 +436,26 @@ async def test_o35_a_fact_that_comes_while_the_model_thinks_stays() -> None:
     writer.let_go.set()
     await finished(agent)
     assert await files.text("MEMORY.md") == "# Memory\n- likes tea\n- met Bo\n- code is NEBULA-7\n"
+
+
+@pytest.mark.parametrize("place", [memory, disk, stored, fsspec])
+async def test_o35_a_fact_that_comes_between_reading_and_writing_stays(
+    place: MakeWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of a file is made anew of what is there then, wherever the file is."""
+    async with place({"MEMORY.md": O35["memory_md"].encode()}) as files:
+        read, rivals = files.read, [b"- code is NEBULA-7\n"]
+
+        async def late(path: str, **options: Any) -> FileContent:
+            found = await read(path, **options)
+            if rivals:
+                await files.write(path, found.data + rivals.pop())
+            return found
+
+        monkeypatch.setattr(files, "read", late)
+        await MemoryFiles(files).rewrite("MEMORY.md", lambda before: before.data + b"- met Bo\n")
+        expected = f"{O35['memory_md']}- code is NEBULA-7\n- met Bo\n"
+        assert await text_of(files, "MEMORY.md") == expected
 
 
 @pytest.mark.parametrize("answer", [text(""), text("  \n"), ServerFailed("500")])
