@@ -81,7 +81,9 @@ async def record(file: Path, task: str, options: RunOptions) -> ExitCode:
     """
     try:
         async with Recorder(file, note=_noted(task, options)) as recorder:
-            return await run(task, options, prepared=recorder.watch)
+            code = await run(task, options, prepared=recorder.watch)
+        say(f"recorded: {one_line(str(file))}")
+        return code
     except OSError as error:
         raise InvalidOption("FILE", str(file), f"cannot be written ({error})") from error
 

@@ -99,12 +99,18 @@ class Replayed:
             raise ReplayMismatch(str(self))
 
     def __str__(self) -> str:
-        lines = [f"{self.path}: {len(self.runs)} runs, {sum(len(run.requests) for run in self.runs)} requests"]
+        requests = sum(len(run.requests) for run in self.runs)
+        lines = [f"{self.path}: {counted(len(self.runs), 'run')}, {counted(requests, 'request')}"]
         for number, run in enumerate(self.runs):
             for step, found in run.request_differences:
                 lines += [f"run {number}, step {step}: another request", *map(str, found)]
             lines += [f"run {number}, {each}" for each in run.event_differences]
         return "\n".join([*lines, "all as recorded"] if self.same else lines)
+
+
+def counted(count: int, what: str) -> str:
+    """So many of something, in words."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def replayed_run(call: RecordedCall, served: ServedRun) -> ReplayedRun:

@@ -47,7 +47,7 @@ def replay(
 
     Examples:
         >>> print(replay(folder / "hello.jsonl", builder))
-        ...hello.jsonl: 1 runs, 1 requests
+        ...hello.jsonl: 1 run, 1 request
         all as recorded
     """
     refuse_running_loop()

@@ -18,6 +18,7 @@ from agentscope_rx.records import RunStarted, RunTraced
 from agentscope_rx.replay.codecs import chunk_from, chunks_data
 from agentscope_rx.replay.recording import VERSION, RecordingWriter
 from agentscope_rx.replay.redaction import DEFAULT_RULES, Redaction, SecretRule
+from agentscope_rx.replay.replay_outcome import counted
 from agentscope_rx.replay.requests import BLOCK_ZONES, ZONES, Itemizer, RequestItems, request_from, request_line
 from agentscope_rx.replay.states import state_data
 from agentscope_rx.requests import ModelRequest
@@ -48,8 +49,9 @@ class SessionRecording:
     left_out: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        runs = "1 run" if self.runs == 1 else f"{self.runs:,} runs"
-        return "\n".join([f"{self.path}: {runs}", *(f"left out: {each}" for each in self.left_out)])
+        return "\n".join(
+            [f"{self.path}: {counted(self.runs, 'run')}", *(f"left out: {each}" for each in self.left_out)]
+        )
 
 
 async def record_session(

@@ -36,7 +36,9 @@ def test_a_task_is_recorded_and_replayed(
     """Without a key and without the provider, and by its own options."""
     file = tmp_path / "task.jsonl"
     recorded(serve, file)
-    assert capsys.readouterr().out == "It is beta.\n"
+    printed = capsys.readouterr()
+    assert printed.out == "It is beta.\n"
+    assert printed.err.endswith(f"recorded: {file}\n")
     for name in ("OPENAI_API_KEY", "AGENTSCOPE_RX_MODEL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     assert main(["replay", str(file)]) == 0

@@ -18,6 +18,8 @@ from agentscope_rx.interactions import approve
 from agentscope_rx.messages import Msg
 from agentscope_rx.permission_context import PermissionRule
 from agentscope_rx.replay import Recorder, Replayed, SessionRecorder, record_session, replay
+from agentscope_rx.runtime import Runtime
+from agentscope_rx.shutdown import shut_down
 from agentscope_rx.stores import InMemoryStore, SessionStore
 from agentscope_rx.testing import calls
 from agentscope_rx.testing.scripted_model import Scripted, ScriptedModel
@@ -211,6 +213,27 @@ def test_work_that_is_torn_down_with_its_process(tmp_path: Path, way: str) -> No
     replayed = replay(path, worker(InMemoryStore()))
     replayed.check()
     assert len(replayed.runs) == 2
+
+
+@pytest.mark.parametrize("way", ["file", "log"])
+def test_work_whose_program_shuts_down(tmp_path: Path, way: str) -> None:
+    """A run that does not come to its end in time is ended, and says that it can be gone on with."""
+    store, path, gate, runtime = InMemoryStore(), tmp_path / "r.jsonl", Gate(), Runtime()
+    watch, finish = both(way, path)
+
+    async def story() -> None:
+        async with InProcessRunner(watch(worker(store, gate, WORK).runtime(runtime))) as runner:
+            await runner.session(ALICE).submit("go")
+            await gate.begun.wait()
+            await shut_down(runtime, grace=0.01)
+
+    asyncio.run(story())
+    finish(store)
+    replayed = replay(path, worker(InMemoryStore()))
+    replayed.check()
+    (run,) = replayed.runs
+    assert run.result is not None
+    assert "it can be gone on with" in run.result.text
 
 
 @pytest.mark.parametrize("way", ["file", "log"])

@@ -22,11 +22,11 @@ from agentscope_rx.context.policy import SourceFailurePolicy
 from agentscope_rx.context.sources import ContextRequest
 from agentscope_rx.draft import RequestDraft
 from agentscope_rx.errors import ProviderError, RunningLoopError, ServerFailed
-from agentscope_rx.events import TextBlockDelta
+from agentscope_rx.events import Custom, TextBlockDelta
 from agentscope_rx.harness_agent import HarnessAgent
 from agentscope_rx.models.chat_body import encode
 from agentscope_rx.models.providers import COMPATIBLE
-from agentscope_rx.operators import text_operator, view_operator
+from agentscope_rx.operators import effect_operator, text_operator, view_operator
 from agentscope_rx.pipeline import Pipeline
 from agentscope_rx.react_agent import ReActAgent
 from agentscope_rx.replay import Recorder, Replayed, ReplayMismatch, replay
@@ -448,3 +448,25 @@ def lines_of(path: Path) -> list[Any]:
     """The lines of a recording, without the moments of requests: what comes next tells the time."""
     lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     return [{name: each for name, each in line.items() if name not in ("sum", "at")} for line in lines]
+
+
+def test_events_that_differ_are_reported(tmp_path: Path) -> None:
+    """Equal requests are not enough: an event more, or another one, is shown with what was there before."""
+    path, builder = tmp_path / "r.jsonl", ReActAgent.builder(name="a", model=ScriptedModel(["Done."]))
+
+    def telling(what: str) -> AgentBuilder[Any]:
+        @effect_operator
+        def tell(step: Step) -> Step:
+            step.emit(Custom(name="told", value={"what": what}))
+            return step
+
+        return builder.pipeline(lambda default: default.insert_before("call_model", tell, name="tell"))
+
+    with Recorder(path) as recorder:
+        recorder.watch(telling("this")).call("Go.").run()
+    replay(path, telling("this")).check()
+    for other, shown in ((telling("that"), "that"), (builder, "event ")):
+        replayed = replay(path, other)
+        assert not replayed.same
+        with pytest.raises(ReplayMismatch, match=shown):
+            replayed.check()
