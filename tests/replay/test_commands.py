@@ -215,8 +215,9 @@ def test_work_that_is_torn_down_with_its_process(tmp_path: Path, way: str) -> No
     assert len(replayed.runs) == 2
 
 
+@pytest.mark.parametrize("grace", [0.01, 0])
 @pytest.mark.parametrize("way", ["file", "log"])
-def test_work_whose_program_shuts_down(tmp_path: Path, way: str) -> None:
+def test_work_whose_program_shuts_down(tmp_path: Path, way: str, grace: float) -> None:
     """A run that does not come to its end in time is ended, and says that it can be gone on with."""
     store, path, gate, runtime = InMemoryStore(), tmp_path / "r.jsonl", Gate(), Runtime()
     watch, finish = both(way, path)
@@ -225,7 +226,7 @@ def test_work_whose_program_shuts_down(tmp_path: Path, way: str) -> None:
         async with InProcessRunner(watch(worker(store, gate, WORK).runtime(runtime))) as runner:
             await runner.session(ALICE).submit("go")
             await gate.begun.wait()
-            await shut_down(runtime, grace=0.01)
+            await shut_down(runtime, grace=grace)
 
     asyncio.run(story())
     finish(store)
