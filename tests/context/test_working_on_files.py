@@ -324,6 +324,14 @@ async def test_what_says_how_the_agent_is_to_be_is_not_changed_unasked(
     assert not (tmp_path / path).exists()
 
 
+async def test_a_rule_about_a_path_holds_for_a_search_through_all(tmp_path: Path) -> None:
+    """What looks through a whole tree looks at what lies in it."""
+    names = ("grep_files", "glob_files")
+    rules = [PermissionRule.deny(name, "secrets/**") for name in names]
+    agent = agent_on(tmp_path, *(call(name, pattern="x") for name in names), permission_rules=rules)
+    assert [event.state for event in (await watch(agent, "Go.", NOBODY)).of(ToolResultEnd)] == ["denied", "denied"]
+
+
 def test_the_agents_own_file_tools_are_judged_as_those_of_a_workspace() -> None:
     """Which only look, and which must not run beside others, does not depend on who has made them."""
     files = InMemoryWorkspace()
