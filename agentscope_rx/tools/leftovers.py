@@ -2,9 +2,9 @@
 
 Signals reach the process group of the command. A process that leaves the group, as daemons do, is found on Linux
 by a mark in the environment that it has inherited. What escapes: there, a process that leaves the group and drops
-its environment, or goes on in new processes faster than these can be found; on other systems, each that leaves
-the group; everywhere, what the command has somebody else start (a service manager, cron, a container), or what
-runs with the rights of another user.
+its environment, hides it (as key agents do, from all but root), or goes on in new processes faster than these can be
+found; on other systems, each that leaves the group; everywhere, what the command has somebody else start (a service
+manager, cron, a container), or what runs with the rights of another user.
 """
 
 from __future__ import annotations

@@ -206,3 +206,21 @@ def test_a_secret_of_a_source_is_compared_as_it_was_sent() -> None:
     watched(builder).call("Go.", ALICE).run()
     outcome = what_if(watched(builder).build().session_log(ALICE), builder, step=0)
     assert (outcome.tokens, outcome.changed, outcome.error) == (0, (), None)
+
+
+def test_a_source_that_gave_nothing_is_not_asked_now() -> None:
+    """What a source would give today was in no request of that time: the request is made again without it, and no
+    note says that it was."""
+    asked: list[int] = []
+
+    async def manual(request: ContextRequest) -> list[ContextBlock]:
+        asked.append(len(asked))
+        return [] if len(asked) == 1 else [ContextBlock.reference("export", "Exports have three columns.")]
+
+    store = InMemoryStore()
+    plain = HarnessAgent.builder(name="clerk", model=ScriptedModel(["Done."]), workspace=InMemoryWorkspace())
+    builder = plain.state_store(store).context_source("manual", manual)
+    builder.call("Export it.", ALICE).run()
+    outcome = what_if(builder.build().session_log(ALICE), builder, step=0)
+    assert (outcome.error, outcome.notes, outcome.tokens, outcome.added) == (None, (), 0, ())
+    assert len(asked) == 1
