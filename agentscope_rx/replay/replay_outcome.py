@@ -20,6 +20,8 @@ from agentscope_rx.wire import to_json
 
 _MOST_EVENTS: Final = 20
 _ABSENT: Final[Line] = {"type": "(none)"}
+#: What names an event and its moment, and tells nothing of what has happened.
+_IDENTITY: Final = ("id", "createdAt", "replyId", "type")
 
 
 @frozen
@@ -37,12 +39,24 @@ class EventDifference:
     after: Line
 
     def __str__(self) -> str:
-        names = [name for name in {**self.before, **self.after} if self.before.get(name) != self.after.get(name)]
-        lines = [f"event {self.number}: {self.before['type']}"]
-        for name in names:
-            old, new = (to_json(each.get(name)).decode() for each in (self.before, self.after))
-            lines.append(f"    {name}: {old:.200} -> {new:.200}")
-        return "\n".join(lines)
+        before, after = self.before["type"], self.after["type"]
+        if self.after is _ABSENT:
+            return f"event {self.number}: {before} is missing"
+        if self.before is _ABSENT or before != after:
+            what = "is new" if self.before is _ABSENT else f"stands in the place of {before}"
+            return "\n".join([f"event {self.number}: {after} {what}", *self._rows(told_by=self.after)])
+        return "\n".join([f"event {self.number}: {before}", *self._rows()])
+
+    def _rows(self, *, told_by: Line | None = None) -> Iterator[str]:
+        """What differs, by name; of an event that stands alone what it tells beside its identity."""
+        if told_by is not None:
+            told = {name: value for name, value in told_by.items() if name not in _IDENTITY and value is not None}
+            yield from (f"    {name}: {to_json(value).decode():.200}" for name, value in told.items())
+            return
+        for name in {**self.before, **self.after}:
+            old, new = self.before.get(name), self.after.get(name)
+            if old != new:
+                yield f"    {name}: {to_json(old).decode():.200} -> {to_json(new).decode():.200}"
 
 
 @frozen
@@ -105,6 +119,8 @@ class Replayed:
             for step, found in run.request_differences:
                 lines += [f"run {number}, step {step}: another request", *map(str, found)]
             lines += [f"run {number}, {each}" for each in run.event_differences]
+            if run.error is not None and not self.same:
+                lines.append(f"run {number} has failed: {type(run.error).__name__}: {run.error}")
         return "\n".join([*lines, "all as recorded"] if self.same else lines)
 
 

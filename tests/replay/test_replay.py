@@ -470,3 +470,20 @@ def test_events_that_differ_are_reported(tmp_path: Path) -> None:
         assert not replayed.same
         with pytest.raises(ReplayMismatch, match=shown):
             replayed.check()
+
+
+def test_what_is_missing_is_a_line(tmp_path: Path) -> None:
+    """Of a run that ends early: the event that came instead, each that did not come, and what it failed with."""
+    path, builder = tmp_path / "r.jsonl", ReActAgent.builder(name="a", model=ScriptedModel(["Done."]))
+    with Recorder(path) as recorder:
+        recorder.watch(builder).call("Go.").run()
+
+    @view_operator
+    def refuse(draft: RequestDraft, step: Step) -> RequestDraft:
+        raise RuntimeError("not today")
+
+    replayed = replay(path, builder.pipeline(lambda default: default.insert_before("validate_request", refuse)))
+    shown = str(replayed).splitlines()
+    assert "run 0, event 2: AGENT_END stands in the place of MODEL_CALL_START" in shown
+    *_, last, why = shown
+    assert (last.endswith(": AGENT_END is missing"), why) == (True, "run 0 has failed: RuntimeError: not today")
