@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import agentscope_rx.events as ev
@@ -320,6 +320,15 @@ class Counting:
 
 
 @given(ACTS)
+@example(
+    [
+        ("rules", [PermissionRule(tool_name="spend", behavior="deny", rule_content=None)]),
+        ("plan", True),
+        ("call", None),
+        ("mode", PermissionMode.BYPASS),
+        ("approve", []),
+    ]
+)
 def test_nothing_lets_a_denied_call_run(acts: list[tuple[str, Any]]) -> None:
     """No sequence of modes, rules, planning, restarts, calls and answers, with rules too, lets a call run that the
     agent denies, that waits, that changes something while the session plans, or that nobody has said yes to where a
@@ -362,4 +371,13 @@ async def _act(shop: Counting, asked: HarnessAgent, act: str, value: Any) -> Har
         case _:
             pass
     shop.planning = await asked.is_plan_mode_active(CTX)
+    if act == "approve" and not shop.planning:
+        # Planning has ended with that yes, and the same run may go on to change something.
+        ended = max((number_of(each.id) for each in waiting), default=0)
+        shop.ran_in_plan = [id for id in shop.ran_in_plan if number_of(id) <= ended]
     return asked
+
+
+def number_of(id: str) -> int:
+    """Which batch of calls a call is of."""
+    return int(id.partition(" ")[2])
